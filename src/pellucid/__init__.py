@@ -1,0 +1,3 @@
+"""Real-time vision you can see through."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,103 @@
+"""3x3 matrices that act on (x, y, 1) in pixels: build, compose, invert, apply; the letterbox; the batched warp of pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+
+def translation(x: float, y: float) -> Tensor:
+    """Matrix that moves points by (x, y) pixels."""
+    return torch.tensor([[1, 0, x], [0, 1, y], [0, 0, 1]], dtype=torch.float64)
+
+
+def scaling(x: float, y: float) -> Tensor:
+    """Matrix that scales about the origin."""
+    return torch.tensor([[x, 0, 0], [0, y, 0], [0, 0, 1]], dtype=torch.float64)
+
+
+def rotation(radians: float) -> Tensor:
+    """Matrix that turns from +x to +y (clockwise on screen) about the origin."""
+    c, s = math.cos(radians), math.sin(radians)
+    return torch.tensor([[c, -s, 0], [s, c, 0], [0, 0, 1]], dtype=torch.float64)
+
+
+def shear(x_radians: float, y_radians: float) -> Tensor:
+    """Matrix x' = x + tan(a) y, y' = tan(b) x + y."""
+    return torch.tensor([[1, math.tan(x_radians), 0], [math.tan(y_radians), 1, 0], [0, 0, 1]], dtype=torch.float64)
+
+
+def compose(*matrices: Tensor) -> Tensor:
+    """Product of matrices; the last is applied first, as in A @ B @ x."""
+    result = matrices[0]
+    for matrix in matrices[1:]:
+        result = result @ matrix
+    return result
+
+
+def about(x: float, y: float, matrix: Tensor) -> Tensor:
+    """`matrix` applied about the centre (x, y) in place of the origin."""
+    return compose(translation(x, y), matrix, translation(-x, -y))
+
+
+def transform_points(matrix: Tensor, points: Tensor) -> Tensor:
+    """Points (..., 2) after the affine 3x3 `matrix`; dtype of the points."""
+    matrix = matrix.to(points)
+    return points @ matrix[:2, :2].T + matrix[:2, 2]
+
+
+@dataclass(frozen=True)
+class Letterbox:
+    """An image of height x width, resized to new_height x new_width and placed at (left, top) of a size x size canvas; all integers."""
+
+    height: int
+    width: int
+    new_height: int
+    new_width: int
+    left: int
+    top: int
+    size: int
+
+    @classmethod
+    def fit(cls, height: int, width: int, size: int) -> Letterbox:
+        """The largest placement that keeps the aspect ratio to the nearest pixel, centred."""
+        new_height, new_width = fit_longest(height, width, size)
+        return cls(height, width, new_height, new_width, (size - new_width) // 2, (size - new_height) // 2, size)
+
+    def matrix(self) -> Tensor:
+        """Original pixels -> canvas pixels."""
+        return compose(translation(self.left, self.top), scaling(self.new_width / self.width, self.new_height / self.height))
+
+
+def fit_longest(height: int, width: int, size: int) -> tuple[int, int]:
+    """(height, width) scaled so that the longer side is `size`; no side below 1."""
+    gain = size / max(height, width)
+    return max(1, round(height * gain)), max(1, round(width * gain))
+
+
+def warp_images(images: Tensor, matrices: Tensor, size: int, fill: float = 114.0) -> Tensor:
+    """Pixels of `images` (B, C, H, W) float moved by `matrices` (B, 3, 3), bilinear, to (B, C, size, size); outside is `fill`.
+
+    `matrices` map source pixels to output pixels; the sampling point of output pixel i is its centre, i + 0.5.
+    """
+    height, width = images.shape[-2:]
+    to_unit = compose(translation(-1, -1), scaling(2 / width, 2 / height)).to(matrices)  # pixels -> grid_sample's [-1, 1]
+    inverse = to_unit @ torch.linalg.inv(matrices)  # (B, 3, 3)
+    centres = torch.arange(size, device=images.device, dtype=matrices.dtype) + 0.5
+    grid = (
+        inverse[:, None, None, :2, 0] * centres[None, None, :, None]
+        + inverse[:, None, None, :2, 1] * centres[None, :, None, None]
+        + inverse[:, None, None, :2, 2]
+    )  # (B, size, size, 2)
+    sampled = grid_sample(images - fill, grid.to(images.dtype), mode="bilinear", padding_mode="zeros", align_corners=False)
+    return sampled + fill
+
+
+def stack_matrices(matrices: Sequence[Tensor]) -> Tensor:
+    """(B, 3, 3) float32 of a list of 3x3 matrices."""
+    return torch.stack(list(matrices)).float()
