@@ -1,0 +1,344 @@
+"""Every setting of every verb: frozen dataclasses that are the command line, the YAML file and the Python signature at once.
+
+The line under a field is its help. A value that cannot be used is refused here, in one sentence, before anything is read or written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from .errors import UsageError
+
+STRIDE = 32  # sides of a canvas are multiples of this
+AUGMENT_FIELDS = ("mosaic", "mixup", "scale", "translate", "degrees", "shear", "fliplr", "flipud", "hsv_h", "hsv_s", "hsv_v")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train or fine-tune a model on your pictures and labels."""
+
+    model: str = ""
+    """What to train: "<task>-<scale>" as in detect-n (random weights), a shipped name, or a weights file to start from."""
+    data: str = ""
+    """The data set: a YOLO data.yaml, or a folder in COCO or VOC form."""
+    epochs: int = 100
+    """Passes over the training images."""
+    batch: int = 16
+    """Images in a step on the device."""
+    imgsz: int = 640
+    """Side of the square canvas in pixels, a multiple of 32."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    workers: int | None = None
+    """Processes that read pictures; none given: one a core, at most 8."""
+    project: str = "runs"
+    """Folder above all runs."""
+    name: str = ""
+    """Name of the run folder under <project>/<task>/; none given: train."""
+    exist_ok: bool = False
+    """Write into a run folder that exists, in place of a numbered new one."""
+    resume: str = ""
+    """A run folder or its last.ckpt: go on where it stopped, with its own settings."""
+    patience: int = 100
+    """Stop after so many epochs without a better score; 0 never stops early."""
+    seed: int = 0
+    """Decides the initial weights, the order of the images and every augmentation."""
+    precision: Literal["auto", "32", "16", "bf16"] = "auto"
+    """Arithmetic of the network; auto: bf16 on GPUs that have it, else 16 on a GPU, else 32."""
+    cache: Literal["none", "ram", "disk"] = "none"
+    """Keep decoded pictures in memory (ram) or in one file (disk), so that each is decoded once."""
+    fraction: float = 1.0
+    """Share of the training images to use."""
+    freeze: int = 0
+    """Number of layers, from the image on, that keep their weights."""
+    single_cls: bool = False
+    """Treat all classes as one."""
+    close_mosaic: int = 10
+    """Mosaic and mixup are off in the last so many epochs; 0 keeps them to the end."""
+    optimizer: Literal["auto", "musgd", "adamw"] = "auto"
+    """musgd, adamw, or auto: adamw for runs below 10,000 steps, musgd above."""
+    lr0: float = 0.01
+    """Learning rate after the warm-up."""
+    lrf: float = 0.01
+    """Final learning rate as a share of lr0, reached in a straight line."""
+    momentum: float = 0.937
+    """Momentum (musgd) or first beta (adamw)."""
+    weight_decay: float = 5e-4
+    """Decay of matrices and kernels; biases and BatchNorm have none."""
+    warmup_epochs: float = 3.0
+    """Epochs in which rates and momentum move to their values."""
+    warmup_momentum: float = 0.8
+    """Momentum at the first step."""
+    warmup_bias_lr: float = 0.1
+    """Learning rate of the biases at the first step."""
+    nbs: int = 64
+    """Nominal batch: gradients of about nbs / batch steps are summed into one update."""
+    accumulate: int | None = None
+    """Steps summed into one update, in place of what nbs gives."""
+    clip_norm: float = 10.0
+    """Largest norm of the whole gradient; 0 does not clip."""
+    ema_decay: float = 0.9999
+    """Decay of the averaged weights, which are the ones scored and saved."""
+    ema_ramp: float = 2000.0
+    """Updates over which the averaging warms up."""
+    box: float = 7.5
+    """Gain of the box overlap loss."""
+    cls: float = 0.5
+    """Gain of the class loss."""
+    l1: float = 1.5
+    """Gain of the L1 loss of the box sides."""
+    l1_units: Literal["image", "stride"] = "image"
+    """Unit of the L1 loss: share of the image side, or strides of the level."""
+    share_start: float = 0.8
+    """Weight of the one-to-many branch in the first epoch; the one-to-one branch has the rest."""
+    share_end: float = 0.1
+    """Weight of the one-to-many branch in the last epoch."""
+    preset: str = "default"
+    """Named augmentation policy; the fields below override single values of it."""
+    mosaic: float | None = None
+    """Probability that four images share a canvas."""
+    mixup: float | None = None
+    """Probability that a second image is blended in."""
+    scale: float | None = None
+    """Zoom by a factor in [1 - scale, 1 + scale]."""
+    translate: float | None = None
+    """Shift by up to this share of the canvas."""
+    degrees: float | None = None
+    """Turn by up to so many degrees."""
+    shear: float | None = None
+    """Shear by up to so many degrees."""
+    fliplr: float | None = None
+    """Probability of a left-right flip."""
+    flipud: float | None = None
+    """Probability of an up-down flip."""
+    hsv_h: float | None = None
+    """Largest hue shift, in turns."""
+    hsv_s: float | None = None
+    """Largest relative change of saturation."""
+    hsv_v: float | None = None
+    """Largest relative change of brightness."""
+    max_det: int = 300
+    """Most objects kept in an image at validation."""
+    val_every: int = 1
+    """Validate after every so many epochs, and after the last."""
+    plots: bool = True
+    """Draw label plot, batch previews, curves and matrices into the run folder."""
+    strict: bool = False
+    """Make every warning about the data an error."""
+    json: bool = False
+    """End with one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        _shared_rules(self)
+        _at_least(self, 1, "epochs", "nbs", "val_every")
+        _at_least(self, 0, "patience", "freeze", "close_mosaic", "lr0", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
+        _at_least(self, 0, "clip_norm", "ema_ramp", "box", "cls", "l1", "scale", "translate", "degrees", "shear", "hsv_h", "hsv_s", "hsv_v")
+        _within(self, 0, 1, "mosaic", "mixup", "fliplr", "flipud", "momentum", "warmup_momentum", "ema_decay", "share_start", "share_end")
+        if self.accumulate is not None:
+            _at_least(self, 1, "accumulate")
+        if not 0 < self.fraction <= 1:
+            raise UsageError(f"fraction: expected a share above 0 and at most 1, got {self.fraction}; 1 uses all images")
+
+    @property
+    def accumulation(self) -> int:
+        """Steps summed into one update."""
+        return self.accumulate or max(1, round(self.nbs / self.batch))
+
+    def overrides(self) -> dict[str, float]:
+        """The augmentation values that the user gave beside the preset."""
+        return {name: getattr(self, name) for name in AUGMENT_FIELDS if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class ValConfig:
+    """Score a model on a data set, by both decode paths."""
+
+    model: str = ""
+    """A weights file (.safetensors, .ckpt) or a shipped name."""
+    data: str = ""
+    """The data set: a YOLO data.yaml, or a folder in COCO or VOC form."""
+    split: str = "val"
+    """Which split to score."""
+    imgsz: int | None = None
+    """Side of the canvas in pixels; none given: the size that the model was trained at."""
+    batch: int = 16
+    """Images in a step."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    workers: int | None = None
+    """Processes that read pictures; none given: one a core, at most 8."""
+    precision: Literal["auto", "32", "16", "bf16"] = "auto"
+    """Arithmetic of the network."""
+    conf: float = 0.001
+    """Lowest score that counts."""
+    iou: float = 0.7
+    """Overlap above which the suppression path drops the weaker object."""
+    max_det: int = 300
+    """Most objects kept in an image."""
+    single_cls: bool = False
+    """Treat all classes as one."""
+    project: str = "runs"
+    """Folder above all runs."""
+    name: str = ""
+    """Name of the run folder under <project>/<task>/; none given: val."""
+    exist_ok: bool = False
+    """Write into a run folder that exists, in place of a numbered new one."""
+    save_json: bool = True
+    """Write predictions.json in COCO form, with your own ids."""
+    plots: bool = True
+    """Draw confusion matrix, curves and sample predictions."""
+    strict: bool = False
+    """Make every warning about the data an error."""
+    json: bool = False
+    """Print the scores as one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        _shared_rules(self)
+        _within(self, 0, 1, "conf", "iou")
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Find objects in pictures."""
+
+    model: str = ""
+    """A weights file (.safetensors, .ckpt) or a shipped name."""
+    source: str = ""
+    """A picture, a folder, a glob pattern, or a .txt list of pictures."""
+    imgsz: int | None = None
+    """Side of the canvas in pixels; none given: the size that the model was trained at."""
+    conf: float = 0.25
+    """Lowest score that is shown."""
+    iou: float = 0.7
+    """Overlap above which the suppression path drops the weaker object."""
+    max_det: int = 300
+    """Most objects kept in an image."""
+    path: Literal["e2e", "nms"] = "e2e"
+    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression."""
+    classes: tuple[int, ...] | None = None
+    """Keep only these of your class ids, as in 0,3."""
+    agnostic_nms: bool = False
+    """Suppress across classes (path nms)."""
+    batch: int = 1
+    """Images in a step."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    project: str = "runs"
+    """Folder above all runs."""
+    name: str = ""
+    """Name of the run folder under <project>/<task>/; none given: predict."""
+    exist_ok: bool = False
+    """Write into a run folder that exists, in place of a numbered new one."""
+    save: bool = True
+    """Write the pictures with the objects drawn."""
+    save_txt: bool = False
+    """Write one YOLO label file a picture."""
+    save_conf: bool = False
+    """Add the score to each row of the label files."""
+    save_json: bool = False
+    """Write predictions.json in COCO form."""
+    json: bool = False
+    """Print one JSON object a picture on stdout."""
+
+    def __post_init__(self) -> None:
+        _shared_rules(self)
+        _within(self, 0, 1, "conf", "iou")
+        if self.save_conf and not self.save_txt:
+            raise UsageError("save_conf: expected save_txt=true beside it, got save_conf alone; add save_txt=true")
+        if self.agnostic_nms and self.path != "nms":
+            raise UsageError("agnostic_nms: expected path=nms, since the e2e path suppresses nothing; add path=nms or leave it out")
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """Look a data set over before hours are spent on it."""
+
+    data: str = ""
+    """The data set: a YOLO data.yaml, or a folder in COCO or VOC form."""
+    task: str = "detect"
+    """The task whose labels are looked for."""
+    imgsz: int = 640
+    """Canvas at which objects are called tiny."""
+    json: bool = False
+    """Print the report as one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        _shared_rules(self)
+
+
+@dataclass(frozen=True)
+class InfoConfig:
+    """Size and cost of a model."""
+
+    model: str = ""
+    """A name as in detect-n, or a weights file."""
+    nc: int | None = None
+    """Number of classes of an untrained model; none given: 80."""
+    imgsz: int = 640
+    """Side of the canvas at which operations are counted."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        _shared_rules(self)
+        if self.nc is not None:
+            _at_least(self, 1, "nc")
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Machine and versions, for a bug report."""
+
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+
+def required(config: Any, *names: str) -> None:
+    """Raise UsageError where one of the named settings was left empty."""
+    for name in names:
+        if not getattr(config, name):
+            raise UsageError(f"{name}: expected a value, got none; add {name}=...")
+
+
+def merged(config: Any, changes: dict[str, Any]) -> Any:
+    """`config` with some values replaced; UsageError names a key that is not one of its fields, and its nearest neighbour."""
+    for key in changes:
+        check_key(type(config), key)
+    return replace(config, **changes)
+
+
+def check_key(kind: type, key: str) -> None:
+    """Raise UsageError with a suggestion where `kind` has no field `key`."""
+    from difflib import get_close_matches
+
+    names = [field.name for field in fields(kind)]
+    if key in names:
+        return
+    near = get_close_matches(key, names, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    raise UsageError(f"unknown setting {key!r}: {hint}")
+
+
+def _shared_rules(config: Any) -> None:
+    imgsz = getattr(config, "imgsz", None)
+    if imgsz is not None and (imgsz < STRIDE or imgsz % STRIDE):
+        near = max(STRIDE, round(imgsz / STRIDE) * STRIDE)
+        raise UsageError(f"imgsz: expected a multiple of {STRIDE}, got {imgsz}; take {near}")
+    _at_least(config, 1, *({"batch", "max_det"} & {field.name for field in fields(config)}))
+    if getattr(config, "workers", None) is not None:
+        _at_least(config, 0, "workers")
+
+
+def _at_least(config: Any, low: float, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not low <= value < float("inf"):
+            raise UsageError(f"{name}: expected a finite number of at least {low}, got {value}")
+
+
+def _within(config: Any, low: float, high: float, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}")
