@@ -1,0 +1,80 @@
+"""Convolutional blocks of the backbone and the neck (arXiv 2606.03748 and its lineage; sizes forced by the published counts)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class ConvUnit(nn.Module):
+    """Convolution without bias, BatchNorm, SiLU (or no activation)."""
+
+    def __init__(self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, groups: int = 1, act: bool = True) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, groups=groups, bias=False)
+        self.bn = nn.BatchNorm2d(c_out, eps=1e-3, momentum=0.03)
+        self.act = nn.SiLU(inplace=True) if act else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.bn(self.conv(x)))
+
+
+class Bottleneck(nn.Module):
+    """Two 3x3 convolutions, c -> e c -> c, with the identity added."""
+
+    def __init__(self, channels: int, expansion: float = 0.5) -> None:
+        super().__init__()
+        hidden = int(channels * expansion)
+        self.conv1 = ConvUnit(channels, hidden, 3)
+        self.conv2 = ConvUnit(hidden, channels, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv2(self.conv1(x))
+
+
+class C3k(nn.Module):
+    """Two parallel 1x1 halves, one through two bottlenecks, joined by a 1x1."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = channels // 2
+        self.left = ConvUnit(channels, hidden)
+        self.right = ConvUnit(channels, hidden)
+        self.units = nn.Sequential(Bottleneck(hidden, 1.0), Bottleneck(hidden, 1.0))
+        self.join = ConvUnit(2 * hidden, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.join(torch.cat((self.units(self.left(x)), self.right(x)), 1))
+
+
+class C3k2(nn.Module):
+    """Split in two halves, a chain of inner units on the second, all pieces joined by a 1x1."""
+
+    def __init__(self, c_in: int, c_out: int, units: list[nn.Module], hidden: int) -> None:
+        """`units` act on `hidden` channels each."""
+        super().__init__()
+        self.split = ConvUnit(c_in, 2 * hidden)
+        self.units = nn.ModuleList(units)
+        self.join = ConvUnit((2 + len(units)) * hidden, c_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pieces = list(self.split(x).chunk(2, 1))
+        for unit in self.units:
+            pieces.append(unit(pieces[-1]))
+        return self.join(torch.cat(pieces, 1))
+
+
+class SPPF(nn.Module):
+    """Three 5x5 max-pools in series, concatenated and joined, with the input added; the first 1x1 has no activation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.reduce = ConvUnit(channels, channels // 2, act=False)
+        self.pool = nn.MaxPool2d(5, 1, 2)
+        self.join = ConvUnit(2 * channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [self.reduce(x)]
+        for _ in range(3):
+            maps.append(self.pool(maps[-1]))
+        return x + self.join(torch.cat(maps, 1))
