@@ -80,22 +80,35 @@ def fit_longest(height: int, width: int, size: int) -> tuple[int, int]:
     return max(1, round(height * gain)), max(1, round(width * gain))
 
 
+def invert(matrices: Tensor) -> Tensor:
+    """Inverses (..., 3, 3) of affine matrices, element by element: nothing waits for the host or is rounded to TF32."""
+    a, b, x = matrices[..., 0, :].unbind(-1)
+    c, d, y = matrices[..., 1, :].unbind(-1)
+    area = a * d - b * c
+    zero = torch.zeros_like(a)
+    flat = torch.stack((d, -b, b * y - d * x, -c, a, c * x - a * y, zero, zero, area), -1)
+    return (flat / area[..., None]).unflatten(-1, (3, 3))
+
+
+def sampling_grid(matrices: Tensor, height: int, width: int, size: int) -> Tensor:
+    """Where grid_sample must look in (height, width) sources for outputs (B, size, size, 2) moved by `matrices` (B, 3, 3)."""
+    inverse = invert(matrices)
+    centres = torch.arange(size, device=matrices.device, dtype=matrices.dtype) + 0.5
+    axes = []
+    for axis, length in ((0, width), (1, height)):
+        along_x, along_y, offset = (inverse[:, axis] * (2 / length)).unbind(-1)  # pixels -> grid_sample's [-1, 1]
+        columns, rows = along_x[:, None] * centres, along_y[:, None] * centres + (offset - 1)[:, None]  # (B, size)
+        axes.append(columns[:, None, :] + rows[:, :, None])
+    return torch.stack(axes, -1)
+
+
 def warp_images(images: Tensor, matrices: Tensor, size: int, fill: float = 114.0) -> Tensor:
     """Pixels of `images` (B, C, H, W) float moved by `matrices` (B, 3, 3), bilinear, to (B, C, size, size); outside is `fill`.
 
     `matrices` map source pixels to output pixels; the sampling point of output pixel i is its centre, i + 0.5.
     """
-    height, width = images.shape[-2:]
-    to_unit = compose(translation(-1, -1), scaling(2 / width, 2 / height)).to(matrices)  # pixels -> grid_sample's [-1, 1]
-    inverse = to_unit @ torch.linalg.inv(matrices)  # (B, 3, 3)
-    centres = torch.arange(size, device=images.device, dtype=matrices.dtype) + 0.5
-    grid = (
-        inverse[:, None, None, :2, 0] * centres[None, None, :, None]
-        + inverse[:, None, None, :2, 1] * centres[None, :, None, None]
-        + inverse[:, None, None, :2, 2]
-    )  # (B, size, size, 2)
-    sampled = grid_sample(images - fill, grid.to(images.dtype), mode="bilinear", padding_mode="zeros", align_corners=False)
-    return sampled + fill
+    grid = sampling_grid(matrices, images.shape[-2], images.shape[-1], size).to(images.dtype)
+    return grid_sample(images - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + fill
 
 
 def stack_matrices(matrices: Sequence[Tensor]) -> Tensor:

@@ -1,0 +1,83 @@
+"""What a worker does for one view: paste the sources at whole pixels, cut to what the output sees, move the objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..geometry.affine import compose, scaling, translation
+from ..geometry.boxes import box_area
+from ..types import Instances, Layer
+from .plan import View
+
+FILL = 114
+Rect = tuple[int, int, int, int]  # left, top, right, bottom
+MIN_SIDE = 2.0  # px; an object with a shorter side is not taught
+MIN_VISIBLE = 0.1  # of its area
+MAX_ASPECT = 100.0
+
+
+def layer(view: View, images: Sequence[np.ndarray]) -> Layer:
+    """The canvas pixels that the output samples, of sources (h, w, 3) uint8, with their matrix to the output.
+
+    A view that shrinks by more than two is averaged over whole blocks first: a bilinear sample reaches no further than two pixels.
+    """
+    offsets = view.offsets([image.shape[:2] for image in images])
+    block = _block(view.matrix)
+    left, top, right, bottom = _crop(view.visible(2 * block), images, offsets)
+    pixels = _paste(images, [(x - left, y - top) for x, y in offsets], bottom - top, right - left, block)
+    if block > 1:
+        pixels = np.array(Image.fromarray(pixels).reduce(block))
+    return Layer(torch.from_numpy(pixels), compose(view.matrix, translation(left, top), scaling(block, block)))
+
+
+def move(view: View, objects: Sequence[Instances], originals: Sequence[tuple[int, int]], sizes: Sequence[tuple[int, int]]) -> Instances:
+    """Objects of every source, from original (h, w) pixels, to the output, less those of which too little is seen.
+
+    `sizes` are the (h, w) of the resized sources.
+    """
+    placed = []
+    for part, (height, width), (h, w), (x, y) in zip(objects, originals, sizes, view.offsets(sizes), strict=True):
+        placed.append(part.warp(compose(translation(x, y), scaling(w / width, h / height))))
+    whole = Instances.cat(placed)
+    seen = whole.clip(view.canvas, view.canvas).warp(view.matrix).clip(view.size, view.size)
+    return seen[_kept(whole.warp(view.matrix).shapes["boxes"].bounds(), seen.shapes["boxes"].bounds())]
+
+
+def _kept(whole: Tensor, seen: Tensor) -> Tensor:
+    """Which objects are taught: (n,) bool from their bounds (n, 4) before and after the cut."""
+    width, height = (seen[:, 2:] - seen[:, :2]).unbind(-1)
+    short, long = torch.minimum(width, height), torch.maximum(width, height)
+    return (short > MIN_SIDE) & (long < MAX_ASPECT * short) & (box_area(seen) >= MIN_VISIBLE * box_area(whole))
+
+
+def _crop(seen: Rect, images: Sequence[np.ndarray], offsets: Sequence[tuple[int, int]]) -> Rect:
+    """The part of the canvas that is both seen and covered by a source; one pixel if there is none."""
+    left, top, right, bottom = seen
+    left = max(left, min(x for x, _ in offsets))
+    top = max(top, min(y for _, y in offsets))
+    right = min(right, max(x + image.shape[1] for (x, _), image in zip(offsets, images, strict=True)))
+    bottom = min(bottom, max(y + image.shape[0] for (_, y), image in zip(offsets, images, strict=True)))
+    return left, top, max(right, left + 1), max(bottom, top + 1)
+
+
+def _block(matrix: Tensor) -> int:
+    """Side of the blocks to average, so that the rest of the matrix shrinks by two at the most."""
+    gain = math.sqrt(abs(float(matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0])))
+    return max(1, math.ceil(0.5 / gain - 1e-6))
+
+
+def _paste(images: Sequence[np.ndarray], offsets: Sequence[tuple[int, int]], height: int, width: int, block: int) -> np.ndarray:
+    """A grey (height, width, 3) canvas, each side raised to whole blocks, with the sources at their (left, top)."""
+    canvas = np.full((-(-height // block) * block, -(-width // block) * block, 3), FILL, np.uint8)
+    for image, (x, y) in zip(images, offsets, strict=True):
+        left, top = max(x, 0), max(y, 0)
+        right, bottom = min(x + image.shape[1], width), min(y + image.shape[0], height)
+        if right > left and bottom > top:
+            canvas[top:bottom, left:right] = image[top - y : bottom - y, left - x : right - x]
+    return canvas

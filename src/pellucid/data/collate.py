@@ -1,0 +1,69 @@
+"""Samples -> Packed, in the worker: one buffer of pixels, targets padded to a length from a short ladder so that shapes recur."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from ..geometry.affine import stack_matrices
+from ..types import Instances, Layer, Packed, Sample, Targets
+
+Extras = Callable[[Instances, int], Mapping[str, Tensor]]
+
+
+def ladder(count: int) -> int:
+    """The smallest of 4, 8, 16, 32, ... that holds `count` objects."""
+    return max(4, 1 << max(count - 1, 0).bit_length())
+
+
+def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool) -> Packed:
+    """What a worker sends for one batch; `extras` is the task's `targets`, `warped` says that pixels are still to be resampled."""
+    mixed = tuple(i for i, sample in enumerate(samples) if len(sample.layers) > 1)
+    layers = [sample.layers[0] for sample in samples] + [samples[i].layers[1] for i in mixed]
+    return Packed(
+        buffer=_buffer(layers),
+        sizes=tuple((layer.pixels.shape[0], layer.pixels.shape[1]) for layer in layers),
+        matrices=stack_matrices([layer.matrix for layer in layers]),
+        color=torch.stack([sample.color for sample in samples]),
+        mixed=mixed,
+        share=torch.tensor([samples[i].share for i in mixed], dtype=torch.float32).reshape(-1, 1, 1, 1),
+        size=size,
+        warped=warped,
+        targets=targets([sample.instances for sample in samples], size, extras),
+        metas=tuple(sample.meta for sample in samples),
+    )
+
+
+def targets(objects: Sequence[Instances], size: int, extras: Extras) -> Targets:
+    """Objects of B images as padded tensors (B, N, ...), without those marked to be ignored."""
+    taught = [part if part.ignore is None else part[~part.ignore] for part in objects]
+    length = ladder(max(len(part) for part in taught))
+    more = [extras(part, size) for part in taught]
+    return Targets(
+        labels=_pad([part.labels for part in taught], length),
+        valid=_pad([torch.ones(len(part), dtype=torch.bool) for part in taught], length),
+        boxes=_pad([part.shapes["boxes"].bounds().float() for part in taught], length),
+        extras={name: _pad([rows[name] for rows in more], length) for name in more[0]},
+    )
+
+
+def _pad(parts: Sequence[Tensor], length: int) -> Tensor:
+    padded = parts[0].new_zeros(len(parts), length, *parts[0].shape[1:])
+    for row, part in zip(padded, parts, strict=True):
+        row[: len(part)] = part
+    return padded
+
+
+def _buffer(layers: Sequence[Layer]) -> Tensor:
+    """All pixels end to end; in a worker they are written straight into the memory that the trainer will read."""
+    total = sum(layer.pixels.numel() for layer in layers)
+    if get_worker_info() is None:
+        buffer = torch.empty(total, dtype=torch.uint8)
+    else:
+        buffer = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(total, device="cpu"))
+    for place, layer in zip(buffer.split([layer.pixels.numel() for layer in layers]), layers, strict=True):
+        place.view(layer.pixels.shape).copy_(layer.pixels)
+    return buffer

@@ -1,0 +1,82 @@
+"""What a worker does for one key: read pixels, make or place the picture, move its objects. It holds no state that changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from ..augment.paste import FILL, layer, move
+from ..augment.plan import View, plan
+from ..augment.presets import AugmentConfig
+from ..geometry.affine import Letterbox
+from ..types import ImageMeta, Instances, Layer, Sample
+
+if TYPE_CHECKING:
+    from .cache import ImageStore
+    from .index import Index
+
+
+@dataclass(frozen=True)
+class TrainingSet(Dataset):
+    """Augmented samples by (epoch, row); equal keys give equal samples in any process."""
+
+    index: Index
+    store: ImageStore  # gives pictures with their longest side resized to S
+    config: AugmentConfig
+    size: int  # S
+    seed: int
+    close: int | None = None  # from this epoch on neither mosaic nor mixup
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, key: tuple[int, int]) -> Sample:
+        epoch, row = key
+        open_mosaic = self.close is None or epoch < self.close
+        chosen = plan(len(self), self.config, self.size, self.seed, epoch, row, open_mosaic)
+        views = [self._view(view) for view in chosen.views]
+        objects = Instances.cat([objects for _, objects in views])
+        return Sample(tuple(pixels for pixels, _ in views), chosen.share, chosen.color, objects, meta(self.index, row))
+
+    def _view(self, view: View) -> tuple[Layer, Instances]:
+        images = [self.store[row] for row in view.rows]
+        originals = [original_size(self.index, row) for row in view.rows]
+        objects = [self.index.instances(row) for row in view.rows]
+        return layer(view, images), move(view, objects, originals, [image.shape[:2] for image in images])
+
+
+@dataclass(frozen=True)
+class ValidationSet(Dataset):
+    """Samples by row as prediction sees them: letterboxed, objects in canvas pixels, ignored ones still marked."""
+
+    index: Index
+    store: ImageStore
+    size: int  # S
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, row: int) -> Sample:
+        height, width = original_size(self.index, row)
+        box = Letterbox.fit(height, width, self.size)
+        canvas = np.full((self.size, self.size, 3), FILL, np.uint8)
+        canvas[box.top : box.top + box.new_height, box.left : box.left + box.new_width] = self.store[row]
+        objects = self.index.instances(row).warp(box.matrix()).clip(self.size, self.size)
+        pixels = Layer(torch.from_numpy(canvas), torch.eye(3, dtype=torch.float64))
+        return Sample((pixels,), 1.0, torch.tensor([0.0, 1.0, 1.0]), objects, meta(self.index, row, box))
+
+
+def original_size(index: Index, row: int) -> tuple[int, int]:
+    """(height, width) of the picture of `row`, after EXIF orientation."""
+    height, width = index.sizes[row].tolist()
+    return height, width
+
+
+def meta(index: Index, row: int, letterbox: Letterbox | None = None) -> ImageMeta:
+    """Which picture `row` is."""
+    height, width = original_size(index, row)
+    return ImageMeta(row, int(index.ids[row]), str(index.path(row)), height, width, letterbox)

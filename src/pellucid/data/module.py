@@ -1,0 +1,142 @@
+"""Loaders over a data set: the order and every draw come from (seed, epoch, row), so workers hold no state and a run can go on anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningDataModule
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ..augment.apply import apply
+from ..augment.plan import order
+from ..augment.presets import AugmentConfig
+from ..types import Batch, Packed
+from .cache import ImageStore
+from .collate import collate
+from .dataset import TrainingSet, ValidationSet
+
+if TYPE_CHECKING:
+    from ..tasks.base import Task
+    from .index import DataSet, Index
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How pictures are read, changed and batched."""
+
+    imgsz: int = 640  # S, side of the canvas
+    batch: int = 16
+    workers: int = 0  # processes that read; 0 reads in this one
+    cache: Literal["none", "ram", "disk"] = "none"
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    seed: int = 0
+    close_mosaic_epoch: int | None = None  # from this epoch on neither mosaic nor mixup
+    fraction: float = 1.0  # share of the training pictures in use
+    cache_dir: Path | None = None  # where cache="disk" writes
+    prefetch: int = 4  # batches that a worker makes ahead
+
+
+class EpochSampler(Sampler[tuple[int, int]]):
+    """Keys (epoch, row) of all rows in the order of the epoch, less those already done; of several ranks each gets an equal share."""
+
+    def __init__(self, length: int, seed: int, rank: int = 0, world: int = 1) -> None:
+        self.length, self.seed, self.rank, self.world = length, seed, rank, world
+        self.epoch = 0
+        self.skip = 0  # keys of this epoch to leave out
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.skip = epoch, 0
+
+    def __len__(self) -> int:
+        return -(-self.length // self.world)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        rows = np.resize(order(self.length, self.seed, self.epoch), len(self) * self.world)  # the first rows again, to share equally
+        for row in rows[self.rank :: self.world][self.skip :].tolist():
+            yield self.epoch, row
+
+
+class EpochLoader(DataLoader):
+    """A loader that knows its position in the epoch; Lightning keeps `state_dict` in its checkpoints."""
+
+    done = 0  # batches given out in this epoch
+
+    def __iter__(self) -> Iterator[Packed]:
+        self.done = self.sampler.skip // self.batch_size
+        for packed in super().__iter__():
+            self.done += 1
+            yield packed
+        self.sampler.skip = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.sampler.epoch, "batches": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on behind the batches already given out; the next pass over that epoch is short, all others are whole."""
+        self.sampler.set_epoch(state["epoch"])
+        self.sampler.skip = state["batches"] * self.batch_size
+        self.done = state["batches"]
+
+
+class DataModule(LightningDataModule):
+    """Training and validation loaders of `Packed`, turned into `Batch` on the device; `loading` are the fields of `Loading`.
+
+    The order of rows is already shared among ranks: give the Trainer use_distributed_sampler=False.
+    """
+
+    def __init__(self, dataset: DataSet, task: Task, **loading: Any) -> None:
+        super().__init__()
+        self.dataset, self.task, self.loading = dataset, task, Loading(**loading)
+        self._stores: dict[str, ImageStore] = {}
+
+    def index(self, split: str) -> Index:
+        """The pictures in use; `fraction` cuts the training split, by the same choice for the same seed."""
+        index = self.dataset.splits[split]
+        if split != "train" or self.loading.fraction >= 1:
+            return index
+        count = max(1, round(len(index) * self.loading.fraction))
+        return index.take(np.sort(order(len(index), self.loading.seed, 0)[:count]))
+
+    def train_dataloader(self) -> EpochLoader:
+        index, use = self.index("train"), self.loading
+        data = TrainingSet(index, self._store("train", index), use.augment, use.imgsz, use.seed, use.close_mosaic_epoch)
+        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        sampler = EpochSampler(len(index), use.seed, rank, world)
+        return EpochLoader(data, sampler=sampler, **self._settings(warped=True))
+
+    def val_dataloader(self) -> DataLoader:
+        return self.eval_loader("val")
+
+    def eval_loader(self, split: str) -> DataLoader:
+        """Letterboxed pictures of a split, in the order of its Index."""
+        index = self.index(split)
+        data: Dataset = ValidationSet(index, self._store(split, index), self.loading.imgsz)
+        return DataLoader(data, shuffle=False, **self._settings(warped=False))
+
+    def on_after_batch_transfer(self, batch: Packed | Batch, dataloader_idx: int) -> Batch:
+        """The pixels, resampled where the batch now lies."""
+        return apply(batch) if isinstance(batch, Packed) else batch
+
+    def _store(self, split: str, index: Index) -> ImageStore:
+        if split not in self._stores:  # before the workers fork, so that they share one memory
+            self._stores[split] = ImageStore(index, self.loading.imgsz, self.loading.cache, self.loading.cache_dir)
+        return self._stores[split]
+
+    def _settings(self, warped: bool) -> dict[str, Any]:
+        workers = self.loading.workers
+        several = {"prefetch_factor": self.loading.prefetch, "persistent_workers": True, "multiprocessing_context": "fork"}
+        return {
+            "batch_size": self.loading.batch,
+            "num_workers": workers,
+            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
+            "pin_memory": torch.cuda.is_available(),
+            "generator": torch.Generator().manual_seed(self.loading.seed),  # the loader's own draws stay out of the global stream
+            **(several if workers else {}),
+        }
