@@ -1,0 +1,8 @@
+"""Files -> `Index` -> batches."""
+
+from .findings import Finding
+from .images import image_size, read_image
+from .index import DataSet, Index, Ragged
+from .readers import open_dataset
+
+__all__ = ["DataSet", "Finding", "Index", "Ragged", "image_size", "open_dataset", "read_image"]

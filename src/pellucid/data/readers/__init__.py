@@ -1,0 +1,57 @@
+"""One format a module, one flat-array Index out; which format it is is seen from what lies there, never from a flag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import DataError, MissingFileError
+from ..findings import settle
+from ..index import DataSet
+from ..samples import NAMES, sample_path
+from . import yolo
+from .base import Request, read_yaml
+
+_EXPECTED = "a data.yaml, a COCO folder (annotations/*.json) or a VOC folder (JPEGImages, Annotations, ImageSets)"
+
+
+def open_dataset(
+    data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: tuple[str, ...] = ("train", "val"), strict: bool = False
+) -> DataSet:
+    """The data set at `data`, a YAML file, a folder or the name of a shipped sample, under one class map for all splits.
+
+    Whatever is left out, clipped or doubtful is warned about with its count and first places (PellucidWarning), or raised if `strict`.
+    DataError: nothing usable, an empty or missing split, or an object of a class that is not named.
+    """
+    dataset = read_dataset(data, needs, splits)
+    settle(dataset.all_findings(), strict)
+    return dataset
+
+
+def read_dataset(data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: tuple[str, ...] | None = None) -> DataSet:
+    """As `open_dataset`, with the findings neither warned about nor raised; `splits=None` reads all that there are."""
+    source = _existing(data)
+    if source.is_dir():
+        source = _yaml_in(source) or source
+    request = Request(tuple(needs), None if splits is None else tuple(splits))
+    if source.suffix.lower() in (".yaml", ".yml"):
+        return yolo.read(source, read_yaml(source), request)
+    raise DataError(f"{source}: expected {_EXPECTED}; name the YAML or the folder.")
+
+
+def _existing(data: str | Path) -> Path:
+    source = Path(data).expanduser()
+    if source.exists():
+        return source.absolute()
+    if str(data) in NAMES:
+        return sample_path(str(data))
+    raise MissingFileError(f"{data}: there is no such file or folder; expected {_EXPECTED}, or a sample ({', '.join(NAMES)}).")
+
+
+def _yaml_in(folder: Path) -> Path | None:
+    """The YAML that describes a folder: data.yaml, or the only one that names a training or validation split."""
+    if (folder / "data.yaml").is_file():
+        return folder / "data.yaml"
+    found = [path for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if {"train", "val"} & set(read_yaml(path))]
+    if len(found) > 1:
+        raise DataError(f"{folder}: expected one YAML file, found {', '.join(path.name for path in found)}; name the one you mean.")
+    return found[0] if found else None

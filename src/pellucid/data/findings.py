@@ -1,0 +1,97 @@
+"""What was found wrong with a data set: stable codes, counts, the first few places; warned about, or raised."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import DataError, PellucidWarning
+
+PLACES = 5  # how many places a finding names
+
+# code -> (level, sentence after the count). fatal: cannot be used as it is; error: left out; warning: changed or doubtful; note: only said.
+CODES: dict[str, tuple[str, str]] = {
+    "unreadable": ("fatal", "data set(s) cannot be read"),
+    "class-id": ("fatal", "object(s) of a class that the data set does not name; correct the ids or the names"),
+    "image-missing": ("error", "image(s) are listed but not there; left out"),
+    "image-unreadable": ("error", "image(s) cannot be read; left out with their labels"),
+    "image-format": ("error", "picture file(s) of a format that is not read (JPEG, PNG, WebP, BMP, TIFF are); left out"),
+    "image-twice": ("warning", "image(s) are listed more than once; read once"),
+    "label-unreadable": ("error", "label file(s) cannot be read; left out with their images"),
+    "label-without-image": ("error", "label file(s) have no image; left out"),
+    "label-twice": ("warning", "image(s) have a label file in the labels folder and one beside them; the former is used"),
+    "labels-beside": ("note", "image(s) have their label file beside them; used"),
+    "label-missing": ("note", "image(s) have no label file; taken as images without objects"),
+    "labels-none": ("warning", "split(s) without a single label file; every image is taken as one without objects"),
+    "row-fields": ("error", "row(s) with a wrong number of fields (a detection row is: class cx cy w h); left out"),
+    "row-number": ("error", "row(s) with a value that is not a finite number; left out"),
+    "row-range": ("error", "row(s) that are not normalised by the image's width and height; left out"),
+    "object-malformed": ("error", "object(s) with missing or malformed fields; left out"),
+    "object-without-image": ("error", "object(s) refer to an image that is not listed; left out"),
+    "object-without-box": ("error", "object(s) with neither a box nor a polygon; left out"),
+    "degenerate": ("error", "box(es) without width or height; left out"),
+    "outside": ("error", "box(es) wholly outside their image; left out"),
+    "clipped": ("warning", "box(es) reach more than half a pixel over the edge of their image; clipped"),
+    "size-mismatch": ("warning", "image(s) of another size than their labels state; the labels are taken as pixels of the file"),
+    "exif-frame": ("warning", "image(s) with an EXIF rotation were labelled without it; their labels are turned too"),
+    "path-guess": ("warning", "folder(s) not where the file says; the likely place is used"),
+    "name-twice": ("warning", "class name(s) stand for several ids; kept as separate classes"),
+    "id-replaced": ("note", "image id(s) are no 64-bit integers; the position in the file is used"),
+    "ignored": ("note", "object(s) are crowd or difficult; neither taught nor counted"),
+    "tiny": ("warning", "object(s) are smaller than 3 px at the training size; raise imgsz or cut tiles"),
+    "duplicate": ("warning", "object(s) repeat another of the same class and box; kept"),
+    "split-overlap": ("error", "image(s) are in more than one split; scores will flatter"),
+    "class-absent": ("note", "class(es) have no object in a split"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of trouble: how often, and the first few places (file, line, reason)."""
+
+    code: str
+    count: int
+    places: tuple[str, ...]
+    split: str = ""  # "" where it concerns the whole set
+
+    @property
+    def level(self) -> str:
+        """fatal, error, warning or note."""
+        return CODES[self.code][0]
+
+    @property
+    def sentence(self) -> str:
+        where = f"{self.split}: " if self.split else ""
+        more = f" and {self.count - len(self.places)} more" if self.count > len(self.places) else ""
+        return f"{where}{self.count} {CODES[self.code][1]} [{self.code}] ({'; '.join(self.places)}{more})"
+
+
+class Log:
+    """Counts findings while files are read."""
+
+    def __init__(self, split: str = "") -> None:
+        self.split = split
+        self._found: dict[str, tuple[int, list[str]]] = {}
+
+    def add(self, code: str, place: object, reason: str = "", count: int = 1) -> None:
+        """One more of `code` at `place`, a file or file:line."""
+        assert code in CODES, code
+        total, places = self._found.get(code, (0, []))
+        if len(places) < PLACES:
+            places.append(f"{place}: {reason}" if reason else str(place))
+        self._found[code] = (total + count, places)
+
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(Finding(code, count, tuple(places), self.split) for code, (count, places) in self._found.items())
+
+
+def settle(findings: Iterable[Finding], strict: bool) -> None:
+    """Warn of each finding above a note; raise DataError for a fatal one, or for any if `strict`."""
+    serious = [finding for finding in findings if finding.level != "note"]
+    stopping = [finding for finding in serious if strict or finding.level == "fatal"]
+    if stopping:
+        others = f" ({len(stopping) - 1} more kinds of finding)" if len(stopping) > 1 else ""
+        raise DataError(f"{stopping[0].sentence}{others}; `pellucid data check` lists everything.")
+    for finding in serious:
+        warnings.warn(finding.sentence, PellucidWarning, stacklevel=3)

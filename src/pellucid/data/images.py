@@ -1,0 +1,204 @@
+"""Every picture file becomes (h, w, 3) uint8 RGB by one set of rules.
+
+EXIF orientation is applied once; alpha is dropped; grey is repeated; 16-bit samples keep their high byte; palette, CMYK and
+bilevel pictures are converted. One antialiased resize serves training, validation and prediction.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+
+from ..errors import DataError, MissingFileError
+from ..geometry import Letterbox
+from ..geometry.affine import fit_longest
+
+READER_VERSION = 1  # part of the cache's keys: raise it when read_image or resize_longest change a pixel
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a multi-picture JPEG gives its first picture
+FILL = 114  # grey of what no picture covers
+_ORIENTATION = 0x0112
+_TAIL = 2048  # bytes at the end in which the end mark of a whole file lies
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+Source = str | Path | bytes | np.ndarray | Image.Image
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says before its pixels are decoded."""
+
+    height: int  # as displayed, after EXIF orientation
+    width: int
+    orientation: int  # EXIF, 1 to 8
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """(height, width) before EXIF orientation."""
+        return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
+
+
+def read_image(source: Source) -> np.ndarray:
+    """Pixels (h, w, 3) uint8 RGB of a file, its bytes, an RGB array or a PIL image; DataError names what cannot be read."""
+    if isinstance(source, np.ndarray):
+        return _from_array(source)
+    if isinstance(source, Image.Image):
+        return _guarded("PIL image", lambda: _to_rgb(_upright(source)))
+    if isinstance(source, bytes):
+        return _decode(io.BytesIO(source), f"picture of {len(source)} bytes")
+    with _opened(source) as file:
+        return _decode(file, os.fspath(source))
+
+
+def read_header(path: str | Path, complete: bool = False) -> Header:
+    """Size and orientation from the header alone; `complete` also decodes a file that looks cut off, and raises if it is."""
+    with _opened(path) as file:
+        header, kind = _guarded(os.fspath(path), lambda: _header(file))
+        if complete and not _has_end(file, kind):
+            file.seek(0)
+            _decode(file, os.fspath(path))
+    return header
+
+
+def image_size(path: str | Path) -> tuple[int, int]:
+    """(height, width) after EXIF orientation, from the header alone."""
+    return read_header(path).size
+
+
+def resize_longest(image: np.ndarray, size: int) -> np.ndarray:
+    """`image` resized so that its longer side is `size`: bilinear, antialiased where it shrinks; the same array if nothing changes."""
+    height, width = fit_longest(image.shape[0], image.shape[1], size)
+    if (height, width) == image.shape[:2]:
+        return image
+    return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+
+
+def letterbox(image: np.ndarray, size: int) -> tuple[np.ndarray, Letterbox]:
+    """`image` resized and centred on a grey (size, size, 3) canvas, and where it was put."""
+    box = Letterbox.fit(image.shape[0], image.shape[1], size)
+    canvas = np.full((size, size, 3), FILL, np.uint8)
+    canvas[box.top : box.top + box.new_height, box.left : box.left + box.new_width] = resize_longest(image, size)
+    return canvas, box
+
+
+def _opened(path: str | Path) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise MissingFileError(f"{path}: expected a picture, but there is no such file; check the path.") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected a picture that can be opened ({error}); check its permissions.") from None
+
+
+def _guarded(name: str, work):
+    """Decoders raise nearly anything on broken input: all of it becomes one sentence that names the file."""
+    try:
+        return work()
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise DataError(f"{name}: the picture claims more pixels than is safe to decode; cut it into tiles.") from None
+    except UnidentifiedImageError:
+        raise DataError(f"{name}: expected a JPEG, PNG, WebP, BMP or TIFF picture, found something else; replace it.") from None
+    except Exception as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise DataError(f"{name}: the picture is broken ({reason}); replace or remove it.") from None
+
+
+def _decode(file: BinaryIO, name: str) -> np.ndarray:
+    def work() -> np.ndarray:
+        with Image.open(file, formats=FORMATS) as image:
+            image.load()  # a TIFF turns itself upright here
+            return _to_rgb(_upright(image))
+
+    return _guarded(name, work)
+
+
+def _header(file: BinaryIO) -> tuple[Header, str]:
+    with Image.open(file, formats=FORMATS) as image:
+        (width, height), kind, orientation = image.size, image.format or "", _orientation(image)
+        if orientation >= 5 and kind != "TIFF":  # a TIFF gives its upright size
+            width, height = height, width
+        return Header(height, width, orientation), kind
+
+
+def _has_end(file: BinaryIO, kind: str) -> bool:
+    length = file.seek(0, os.SEEK_END)
+    file.seek(max(0, length - _TAIL))
+    tail = file.read(_TAIL)
+    if kind in ("JPEG", "MPO"):
+        return b"\xff\xd9" in tail
+    if kind == "PNG":
+        return b"IEND" in tail
+    if kind == "WEBP":
+        file.seek(4)
+        return int.from_bytes(file.read(4), "little") + 8 <= length
+    return kind == "TIFF"  # a BMP has no end mark: decode it
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # a broken EXIF block says nothing; the pixels may be well
+        return 1
+    return value if value in _UPRIGHT else 1
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    method = _UPRIGHT.get(_orientation(image))
+    return image if method is None else image.transpose(method)
+
+
+def _to_rgb(image: Image.Image) -> np.ndarray:
+    if min(image.size) < 1:
+        raise DataError("the picture has no pixels; replace it.")
+    if image.mode.startswith("I;16"):
+        return _from_array(np.asarray(image.convert("I")).astype(np.uint16))
+    if image.mode == "I" and image.format == "PNG":  # a 16-bit PNG under older Pillow
+        return _from_array(np.asarray(image).astype(np.uint16))
+    if image.mode in ("I", "F"):
+        raise DataError("samples of 32 bits have no stated range; convert the picture to 8 or 16 bits.")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _from_array(array: np.ndarray) -> np.ndarray:
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or 0 in array.shape:
+        raise DataError(f"expected an image array of shape (h, w) or (h, w, 1 to 4), got {array.shape}; put channels last.")
+    array = _to_uint8(array[..., :1] if array.shape[2] <= 2 else array[..., :3])
+    if array.shape[2] == 1:
+        return np.repeat(array, 3, axis=2)
+    return np.ascontiguousarray(array)
+
+
+def _to_uint8(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.uint16:
+        return (array >> 8).astype(np.uint8)
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * np.uint8(255)
+    if array.dtype.kind == "f" and array.min() >= 0 and array.max() <= 1:
+        return np.round(array * 255).astype(np.uint8)
+    raise DataError(f"expected an image array of uint8, uint16, bool, or floats in [0, 1], got {array.dtype}; convert it first.")

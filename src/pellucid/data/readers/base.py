@@ -1,0 +1,165 @@
+"""What all formats share: the request, the rules for one image and one box, and safe reading of small text files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ...errors import DataError, MissingFileError, UsageError
+from ..findings import Log
+from ..images import SUFFIXES, Header, read_header
+
+ALIASES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+OTHER_PICTURES = (".gif", ".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".psd")
+_YAML_LIMIT = 16 << 20
+_OVERHANG = 0.5  # pixels that rounding may put a box over the edge of its image
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a reader."""
+
+    needs: tuple[str, ...]
+    splits: tuple[str, ...] | None  # None: all that there are
+
+    def deliverable(self, kinds: Sequence[str], reader: str) -> None:
+        """UsageError unless the reader delivers every kind that is needed."""
+        missing = [kind for kind in self.needs if kind not in kinds]
+        if missing:
+            raise UsageError(f"The {reader} reader delivers {', '.join(kinds)}, not {', '.join(missing)}; choose another task or format.")
+
+
+def splits_of(request: Request, present: Sequence[str], source: object) -> tuple[str, ...]:
+    """The splits to read, all of them there, else DataError."""
+    if request.splits is None:
+        return tuple(present)
+    missing = [split for split in request.splits if split not in present]
+    if missing:
+        there = ", ".join(present) or "none"
+        raise DataError(f"{source}: expected the split {missing[0]!r}, found {there}; add it to the data set.")
+    return request.splits
+
+
+def empty_split(source: object, split: str, where: str, log: Log) -> DataError:
+    """What to raise for a split without one readable image."""
+    seen = "".join(f" {finding.sentence}." for finding in log.findings()[:1])
+    return DataError(f"{source}: the split {split!r} is empty: no readable picture in {where}; check the path.{seen}")
+
+
+def probe(path: str | Path, log: Log) -> Header | None:
+    """The header of an image that can be read to its end, else None and a finding."""
+    try:
+        return read_header(path, complete=True)
+    except MissingFileError:
+        log.add("image-missing", path)
+    except DataError as error:
+        log.add("image-unreadable", str(error).removesuffix("; replace or remove it."))
+    return None
+
+
+def place(box: Sequence[float], size: tuple[int, int], log: Log, where: object) -> tuple[float, float, float, float] | None:
+    """The xyxy `box` cut at an image of (height, width), or None and a finding if nothing of it can be used."""
+    x1, y1, x2, y2 = box
+    height, width = size
+    trouble = _trouble(x1, y1, x2, y2, width, height)
+    if trouble:
+        log.add(trouble, where)
+        return None
+    if max(-x1, -y1, x2 - width, y2 - height) > _OVERHANG:
+        log.add("clipped", where)
+    return max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height))
+
+
+def _trouble(x1: float, y1: float, x2: float, y2: float, width: int, height: int) -> str:
+    if not math.isfinite(x1 + y1 + x2 + y2):
+        return "row-number"
+    if x2 <= x1 or y2 <= y1:
+        return "degenerate"
+    return "outside" if x2 <= 0 or y2 <= 0 or x1 >= width or y1 >= height else ""
+
+
+def frame(stated: tuple[int, int] | None, header: Header, log: Log, where: object) -> Callable[[Sequence[float]], Sequence[float]]:
+    """How boxes drawn on an image of the `stated` (height, width) move to the upright image."""
+    if stated is None or min(stated) <= 0 or stated == header.size:
+        return lambda box: box
+    if header.orientation >= 5 and stated == header.stored:
+        log.add("exif-frame", where)
+        return lambda box: _turn(box, header)
+    log.add("size-mismatch", where, f"stated {stated[1]}x{stated[0]}, file {header.width}x{header.height}")
+    return lambda box: box
+
+
+def _turn(box: Sequence[float], header: Header) -> tuple[float, float, float, float]:
+    """A box on the stored pixels, for orientations 5 to 8, on the upright ones."""
+    x1, y1, x2, y2 = box
+    if header.orientation in (6, 7):
+        y1, y2 = header.width - y2, header.width - y1
+    if header.orientation in (7, 8):
+        x1, x2 = header.height - x2, header.height - x1
+    return y1, x1, y2, x2
+
+
+def read_text(path: Path, limit: int) -> bytes:
+    """Bytes of a small text file without a byte-order mark; DataError if it is large or binary."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        raise MissingFileError(f"{path}: expected a file, but it is not there; check the path.") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+    if len(data) > limit:
+        raise DataError(f"{path}: expected a text file of at most {limit >> 20} MiB; this cannot be a label or list file.")
+    if b"\0" in data:
+        raise DataError(f"{path}: expected UTF-8 text, found binary data; save it as UTF-8.")
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def read_yaml(path: Path) -> dict:
+    """The mapping in a YAML file, all scalars as strings, so that `no` stays a name; nothing in it is ever run."""
+    try:
+        config = yaml.load(read_text(path, _YAML_LIMIT).decode(), Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise DataError(f"{path}: expected YAML with train, val and names ({reason}); correct it.") from None
+    if not isinstance(config, dict):
+        raise DataError(f"{path}: expected a mapping with train, val and names, found {type(config).__name__}; correct it.")
+    return config
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """(folder, sorted file names) of `folder` and all below it, links followed; DataError at a link that leads back up."""
+    yield from _walk(os.path.abspath(folder), ())
+
+
+def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    real = os.path.realpath(folder)
+    if real in above:
+        raise DataError(f"{folder}: expected a folder, found a link that leads back to {real}; remove the link.")
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be listed ({error.strerror}); check its permissions.") from None
+    folders = [entry.path for entry in found if entry.is_dir()]
+    names = [entry.name for entry in found if not entry.name.startswith(".")]
+    yield folder, names if not folders else [entry.name for entry in found if not entry.name.startswith(".") and not entry.is_dir()]
+    for path in folders:
+        yield from _walk(path, (*above, real))
+
+
+def is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
+
+
+def inside(root: Path, name: str, where: object) -> str:
+    """`name` joined to `root`; DataError if it would leave it."""
+    normal = os.path.normpath(name.replace("\\", "/"))
+    if not name or os.path.isabs(normal) or normal.split("/")[0] == ".." or "\0" in name:
+        raise DataError(f"{where}: expected a file name inside {root}, got {name!r}; correct the path.")
+    return os.path.join(root, normal)

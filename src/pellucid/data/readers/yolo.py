@@ -1,0 +1,238 @@
+"""YOLO: a data.yaml (path, train, val, test, names, nc), pictures, and one text file of normalised rows a picture.
+
+`path` is relative to the YAML; the last folder `images` of a picture's path becomes `labels`; a label beside its picture counts too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from ...errors import DataError
+from ..findings import Log
+from ..index import DataSet, Index, IndexBuilder
+from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, place, probe, read_text, splits_of, walk
+
+DELIVERS = ("boxes",)
+_LABEL_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 30
+_NOT_LABELS = ("classes.txt", "readme.txt", "notes.txt", "train.txt", "val.txt", "test.txt", "predefined_classes.txt")
+_SLACK = 0.5  # how far a normalised value may lie outside [0, 1] before it cannot be a normalised one
+
+
+def read(source: Path, config: dict, request: Request) -> DataSet:
+    """The data set that a data.yaml describes; DataError where it cannot be read at all."""
+    request.deliverable(DELIVERS, "YOLO")
+    whole = Log()
+    classes = class_map(source, config, whole)
+    root = Path(os.path.abspath(source.parent / os.path.expanduser(config.get("path") or ".")))
+    keys = {split: key for split, names in ALIASES.items() for key in reversed(names) if config.get(key)}
+    indexes = {split: _Split(root, split, classes).read(config[keys[split]], source) for split in splits_of(request, tuple(keys), source)}
+    return DataSet(source, "yolo", indexes, tuple(classes.values()), tuple(classes), whole.findings())
+
+
+def class_map(source: Path, config: dict, log: Log) -> dict[int, str]:
+    """The user's class ids and names in order, from `names` (a list or a mapping) or `nc`."""
+    names, count = config.get("names"), config.get("nc")
+    try:
+        if isinstance(names, dict):
+            classes = {int(key): str(names[key]) for key in sorted(names, key=int)}
+        elif isinstance(names, list):
+            classes = dict(enumerate(map(str, names)))
+        else:
+            classes = {i: str(i) for i in range(min(int(count or 0), 1 << 20))}
+        agree = count is None or int(count) == len(classes)
+    except (TypeError, ValueError):
+        raise DataError(f"{source}: expected `names` as a list or a mapping of class ids to names; correct it.") from None
+    if not classes or min(classes) < 0 or max(classes) >= 1 << 31:
+        raise DataError(f"{source}: expected `names` with at least one class and ids from 0, found {names!r}; add the class names.")
+    if not agree:
+        raise DataError(f"{source}: `nc` says {count} classes but `names` has {len(classes)}; make them agree or remove `nc`.")
+    for name in sorted({name for name in classes.values() if list(classes.values()).count(name) > 1}):
+        log.add("name-twice", source, repr(name))
+    return classes
+
+
+class RowError(Exception):
+    """A row that cannot be read: (code of the finding, reason)."""
+
+
+def box_row(fields: list[bytes]) -> tuple[int, float, float, float, float]:
+    """Class id and normalised cx, cy, w, h of a detection row."""
+    if len(fields) != 5:
+        raise RowError("row-fields", f"{len(fields)} fields")
+    try:
+        class_id, cx, cy, w, h = map(float, fields)
+    except ValueError:
+        raise RowError("row-number", repr(b" ".join(fields)[:60].decode(errors="replace"))) from None
+    if not isfinite(class_id + cx + cy + w + h) or not class_id.is_integer() or any(b"_" in field for field in fields):
+        raise RowError("row-number", repr(b" ".join(fields)[:60].decode(errors="replace")))
+    if min(cx, cy) < -_SLACK or max(cx, cy, w, h) > 1 + _SLACK:
+        raise RowError("row-range", repr(b" ".join(fields)[:60].decode(errors="replace")))
+    return int(class_id), cx, cy, w, h
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Names in one folder."""
+
+    images: tuple[str, ...]
+    texts: frozenset[str]
+
+
+class _Split:
+    """Reads one split; folders are listed once."""
+
+    def __init__(self, root: Path, split: str, classes: dict[int, str]) -> None:
+        self.root, self.split, self.classes = root, split, classes
+        self.contiguous = {class_id: i for i, class_id in enumerate(classes)}
+        self.log, self.builder = Log(split), IndexBuilder(root)
+        self.listings: dict[str, Listing] = {}
+        self.labelled = 0
+
+    def read(self, value: object, source: Path) -> Index:
+        """The Index of the split whose YAML value is a folder, a list file, or a list of such."""
+        entries = [str(entry) for entry in value] if isinstance(value, list) else [value] if isinstance(value, str) else []
+        if not entries:
+            raise DataError(f"{source}: expected `{self.split}` as a folder, a list of folders or a .txt file, got {value!r}; correct it.")
+        seen: set[str] = set()
+        for path in self._images(entries, source):
+            if path in seen:
+                self.log.add("image-twice", path)
+                continue
+            seen.add(path)
+            self._image(path)
+        if not len(self.builder):
+            raise empty_split(source, self.split, ", ".join(entries), self.log)
+        if not self.labelled:
+            labels = _label_folder(os.path.dirname(path))
+            self.log.add("labels-none", self.split, f"looked {f'in {labels} and ' if labels else ''}beside them")
+        self._orphans()
+        return self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+
+    def _images(self, entries: Iterable[str], source: Path) -> Iterator[str]:
+        for entry in entries:
+            path = self._locate(entry, source)
+            if path.is_dir():
+                yield from self._folder(path)
+            elif path.suffix.lower() == ".txt":
+                yield from self._list(path)
+            else:
+                raise DataError(f"{source}: expected `{self.split}: {entry}` to be a folder or a .txt list, found {path}; correct it.")
+
+    def _locate(self, entry: str, source: Path) -> Path:
+        """Where an entry lies: under `path`; else, as some exporters mean it, under the YAML's folder without the leading `../`."""
+        path = self.root / os.path.expanduser(entry)
+        if path.exists():
+            return path
+        for guess in (source.parent / entry, self.root / entry.removeprefix("../"), source.parent / entry.removeprefix("../")):
+            if guess.exists():
+                self.log.add("path-guess", f"{source}: {entry}", f"not {path} but {guess}")
+                return Path(os.path.abspath(guess))
+        raise DataError(f"{source}: expected the pictures of {self.split!r} in {path}, but there is no such folder; check `path` and it.")
+
+    def _folder(self, folder: Path) -> Iterator[str]:
+        for parent, names in walk(folder):
+            for name in names:
+                if name.lower().endswith(OTHER_PICTURES):
+                    self.log.add("image-format", os.path.join(parent, name))
+            self.listings[parent] = _listing(names)
+            yield from (os.path.join(parent, name) for name in self.listings[parent].images)
+
+    def _list(self, file: Path) -> Iterator[str]:
+        for number, line in enumerate(read_text(file, _LIST_LIMIT).splitlines(), 1):
+            name = os.fsdecode(line.strip())
+            if not name:
+                continue
+            if not os.path.isabs(name) and os.path.normpath(name).startswith(".."):
+                raise DataError(f"{file}:{number}: expected a path below {self.root}, got {name!r}; correct it.")
+            beside = os.path.normpath(file.parent / name)
+            yield beside if os.path.exists(beside) else os.path.normpath(self.root / name)
+
+    def _list_folder(self, folder: str) -> Listing:
+        if folder not in self.listings:
+            try:
+                self.listings[folder] = _listing(os.listdir(folder))
+            except OSError:
+                self.listings[folder] = Listing((), frozenset())
+        return self.listings[folder]
+
+    def _label(self, path: str) -> str | None:
+        """The label file of a picture, or None."""
+        folder, name = os.path.split(path)
+        text = os.path.splitext(name)[0] + ".txt"
+        labels = _label_folder(folder)
+        own = labels is not None and text in self._list_folder(labels).texts
+        beside = text in self._list_folder(folder).texts
+        if own and beside:
+            self.log.add("label-twice", path)
+        elif beside:
+            self.log.add("labels-beside", path)
+        elif not own:
+            self.log.add("label-missing", path)
+            return None
+        self.labelled += 1
+        return os.path.join(labels if own and labels else folder, text)
+
+    def _image(self, path: str) -> None:
+        """Adds a picture and its rows; whatever is wrong with either concerns no other picture."""
+        header = probe(path, self.log)
+        if header is None:
+            return
+        label = self._label(path)
+        try:
+            lines = read_text(Path(label), _LABEL_LIMIT).splitlines() if label else []
+        except DataError as error:
+            self.log.add("label-unreadable", str(error))
+            return
+        self.builder.image(path, header.size)
+        for number, line in enumerate(lines, 1):
+            if fields := line.split():
+                self._row(fields, header.size, f"{label}:{number}")
+
+    def _row(self, fields: list[bytes], size: tuple[int, int], where: str) -> None:
+        try:
+            class_id, cx, cy, w, h = box_row(fields)
+        except RowError as error:
+            self.log.add(error.args[0], where, error.args[1])
+            return
+        if class_id not in self.contiguous:
+            self.log.add("class-id", where, f"class {class_id}, but the classes are {_span(self.classes)}")
+            return
+        height, width = size
+        corners = ((cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height)
+        box = place(corners, size, self.log, where)
+        if box is not None:
+            self.builder.object(self.contiguous[class_id], box)
+
+    def _orphans(self) -> None:
+        """Label files in the labels folders that belong to no picture there is, of this or another split."""
+        for folder in sorted(self.listings):
+            labels = _label_folder(folder)
+            if labels is None or labels not in self.listings:
+                continue
+            stems = {os.path.splitext(name)[0] for name in os.listdir(folder)}
+            for text in sorted(self.listings[labels].texts):
+                if text[:-4] not in stems and text.lower() not in _NOT_LABELS:
+                    self.log.add("label-without-image", os.path.join(labels, text))
+
+
+def _listing(names: Iterable[str]) -> Listing:
+    names = list(names)
+    return Listing(tuple(filter(is_image, names)), frozenset(name for name in names if name.endswith(".txt")))
+
+
+def _label_folder(folder: str) -> str | None:
+    """`folder` with its last part `images` replaced by `labels`; None if it has none."""
+    parts = folder.split(os.sep)
+    if "images" not in parts:
+        return None
+    last = len(parts) - 1 - parts[::-1].index("images")
+    return os.sep.join([*parts[:last], "labels", *parts[last + 1 :]])
+
+
+def _span(classes: dict[int, str]) -> str:
+    ids = list(classes)
+    return f"{ids[0]} to {ids[-1]}" if ids == list(range(ids[0], ids[-1] + 1)) else ", ".join(map(str, ids[:20]))
