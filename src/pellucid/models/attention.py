@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..numerics.islands import autocast_off
 from .blocks import ConvUnit
 
 
 def attention_weights(q: Tensor, k: Tensor) -> Tensor:
     """softmax(q^T k / sqrt(d)) in at least float32, autocast off; q, k (B, H, d, L) -> (B, H, L, L) in the dtype of q."""
-    with torch.autocast(q.device.type, enabled=False):
+    with autocast_off(q.device):
         wide = torch.promote_types(q.dtype, torch.float32)
         logits = q.to(wide).transpose(-2, -1) @ k.to(wide) * q.shape[-2] ** -0.5
         return logits.softmax(-1).to(q.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 
@@ -30,7 +32,7 @@ def count_flops(model: Detector, size: int = 640, attention: bool = False) -> fl
         total += 2 * output[0, 0].numel() ** 2 * module.heads * (module.key_dim + module.value_dim)
 
     hooks = []
-    meta = _on_meta(model)
+    meta = copy.deepcopy(model).eval().to("meta")
     for module in meta.modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             hooks.append(module.register_forward_hook(weights))
@@ -39,9 +41,3 @@ def count_flops(model: Detector, size: int = 640, attention: bool = False) -> fl
     with torch.no_grad():
         meta(torch.zeros(1, 3, size, size, device="meta"))
     return total / 1e9
-
-
-def _on_meta(model: Detector) -> Detector:
-    import copy
-
-    return copy.deepcopy(model).eval().to("meta")

@@ -1,4 +1,4 @@
-"""All gradients in one flat buffer: accumulation, unscaling, the norm, the clip and the check for infinities are each one kernel."""
+"""All gradients in one vector: accumulation, unscaling, the norm, the clip and the check for infinities are a kernel each."""
 
 from __future__ import annotations
 
@@ -7,38 +7,43 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from .flat import Flat
+
 
 class FlatGradients:
-    """The gradient of a list of parameters, accumulated over backward passes until `release`."""
+    """The gradient of a list of parameters, summed over backward passes until `release`."""
 
     def __init__(self, params: Sequence[nn.Parameter]) -> None:
         self.params = list(params)
-        self.flat = torch.zeros(sum(p.numel() for p in self.params), device=self.params[0].device)
-        self.views = [part.view(p.shape) for part, p in zip(self.flat.split([p.numel() for p in self.params]), self.params, strict=True)]
+        self.flat = Flat(self.params)
 
     def collect(self) -> None:
         """Add what the last backward left in `.grad`, and take it away."""
-        active = [(view, p) for view, p in zip(self.views, self.params, strict=True) if p.grad is not None]
-        torch._foreach_add_([view for view, _ in active], [p.grad for _, p in active])
+        active = [(view, p.grad) for view, p in zip(self.flat.views, self.params, strict=True) if p.grad is not None]
+        torch._foreach_add_([view for view, _ in active], [grad for _, grad in active])
         for p in self.params:
             p.grad = None
 
-    def finish(self, clip: float, scale: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+    def scale(self, members: Sequence[bool], factor: Tensor) -> None:
+        """Multiply the gradients of the chosen parameters by a () tensor."""
+        torch._foreach_mul_([view for view, chosen in zip(self.flat.views, members, strict=True) if chosen], factor)
+
+    def finish(self, clip: float, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Divide by `scale`, clip the norm to `clip` (0: no clip); returns (norm, found_inf), () float tensors.
 
-        Where anything is not finite the whole gradient becomes 0 and found_inf is 1. Afterwards every `.grad` is a view of the buffer.
+        Where anything is not finite the whole gradient becomes 0 and found_inf is 1. Afterwards every `.grad` is a view of the vector.
         """
-        self.flat.div_(scale)
-        norm = torch.linalg.vector_norm(self.flat)
+        vector = self.flat.vector.div_(scale)
+        norm = torch.linalg.vector_norm(vector)
         finite = torch.isfinite(norm)
         factor = (clip / (norm + 1e-6)).clamp(max=1.0) if clip > 0 else torch.ones_like(norm)
-        self.flat.copy_(torch.where(finite, self.flat * factor, 0.0))
-        for view, p in zip(self.views, self.params, strict=True):
+        vector.copy_(torch.where(finite, vector * factor, 0.0))
+        for view, p in zip(self.flat.views, self.params, strict=True):
             p.grad = view
         return norm, 1.0 - finite.float()
 
     def release(self) -> None:
         """Start again from zero."""
-        self.flat.zero_()
+        self.flat.vector.zero_()
         for p in self.params:
             p.grad = None

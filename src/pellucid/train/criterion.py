@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..assign.aligned import align
 from ..losses.classes import sparse_bce
+from ..numerics.islands import autocast_off
 from ..tasks import Task
 from ..types import Assignment, Dense, Output, Pairs, Targets
 
@@ -42,7 +43,7 @@ class Criterion:
         """(one-to-many, one-to-one) losses of an unfused model's output, in float32 whatever the autocast state."""
         if output.many is None:
             raise ValueError("training needs both branches of the head, got a fused model; build or load an unfused one")
-        with torch.autocast(output.one.points.device.type, enabled=False):
+        with autocast_off(output.one.points.device):
             many = self.branch(output.many, targets, output.size, TOPK_MANY, single=False)
             one = self.branch(output.one, targets, output.size, TOPK_ONE, single=True)
         return many, one

@@ -1,0 +1,1 @@
+"""Where precision is decided."""
