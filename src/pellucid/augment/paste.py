@@ -45,15 +45,27 @@ def move(view: View, objects: Sequence[Instances], originals: Sequence[tuple[int
     for part, (height, width), (h, w), (x, y) in zip(objects, originals, sizes, view.offsets(sizes), strict=True):
         placed.append(part.warp(compose(translation(x, y), scaling(w / width, h / height))))
     whole = Instances.cat(placed)
-    seen = whole.clip(view.canvas, view.canvas).warp(view.matrix).clip(view.size, view.size)
-    return seen[_kept(whole.warp(view.matrix).shapes["boxes"].bounds(), seen.shapes["boxes"].bounds())]
+    cut = whole.clip(view.canvas, view.canvas)
+    moved = cut.warp(view.matrix)
+    seen = moved.clip(view.size, view.size)
+    share = _share(whole, cut) * _share(moved, seen)  # of the area; in two steps, since a turned box has a larger bounding box
+    return seen[_large(seen) & (share >= MIN_VISIBLE)]
 
 
-def _kept(whole: Tensor, seen: Tensor) -> Tensor:
-    """Which objects are taught: (n,) bool from their bounds (n, 4) before and after the cut."""
-    width, height = (seen[:, 2:] - seen[:, :2]).unbind(-1)
-    short, long = torch.minimum(width, height), torch.maximum(width, height)
-    return (short > MIN_SIDE) & (long < MAX_ASPECT * short) & (box_area(seen) >= MIN_VISIBLE * box_area(whole))
+def _share(before: Instances, after: Instances) -> Tensor:
+    """Area left by a cut, (n,) in [0, 1]; 0 where there was none."""
+    return box_area(_bounds(after)) / box_area(_bounds(before)).clamp(min=1e-9)
+
+
+def _large(objects: Instances) -> Tensor:
+    """Which objects have sides that can be taught, (n,) bool."""
+    bounds = _bounds(objects)
+    short, long = (bounds[:, 2:] - bounds[:, :2]).sort(-1).values.unbind(-1)
+    return (short > MIN_SIDE) & (long < MAX_ASPECT * short)
+
+
+def _bounds(objects: Instances) -> Tensor:
+    return objects.shapes["boxes"].bounds()
 
 
 def _crop(seen: Rect, images: Sequence[np.ndarray], offsets: Sequence[tuple[int, int]]) -> Rect:
