@@ -1,0 +1,122 @@
+"""Objects drawn on pictures: one painter per type of shape, class colours, labels that can be read; and sheets of small pictures."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from .geometry import Boxes
+from .geometry.affine import scaling
+from .types import Instances
+
+GAP = 4  # pixels between the pictures of a sheet
+Color = tuple[int, int, int]
+Painter = Callable[[ImageDraw.ImageDraw, Any, Sequence[Color], int], None]
+
+
+def paint_boxes(pen: ImageDraw.ImageDraw, boxes: Boxes, colors: Sequence[Color], width: int) -> None:
+    """Outlines that lie inside the boxes."""
+    for (x1, y1, x2, y2), color in zip(boxes.data.tolist(), colors, strict=True):
+        corners = (x1, y1, max(x1, x2 - 1), max(y1, y2 - 1))
+        pen.rectangle(corners, outline=color, width=width)
+
+
+PAINTERS: dict[type, Painter] = {Boxes: paint_boxes}
+
+
+def class_color(label: int) -> Color:
+    """A clear colour for a class; neighbours in number are far apart in hue."""
+    hue = (0.58 + label * 0.61803) % 1
+    red, green, blue = colorsys.hls_to_rgb(hue, 0.55 if label % 2 else 0.5, 0.95)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def draw(image: np.ndarray, instances: Instances, names: Sequence[str], labels: bool = True) -> np.ndarray:
+    """A copy of `image` (h, w, 3) uint8 with the objects (in its pixels) outlined and, if `labels`, named with class and score.
+
+    Lines and text grow with the picture. Tags never cover each other: the best objects are served first, and where there is no room for
+    name and score there is the score alone, or nothing.
+    """
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    pen = ImageDraw.Draw(picture)
+    unit = max(picture.size)
+    worst_first = torch.arange(len(instances) - 1, -1, -1) if instances.scores is None else instances.scores.argsort(stable=True)
+    instances = instances[worst_first]
+    colors = [class_color(label) for label in instances.labels.tolist()]
+    for shape in instances.shapes.values():
+        PAINTERS[type(shape)](pen, shape, colors, max(2, round(unit / 400)))
+    if labels:
+        tags = _Tags(pen, picture.size, ImageFont.load_default(size=max(10.0, unit / 55)))
+        bounds = next(iter(instances.shapes.values())).bounds().tolist()
+        for words, box, color in reversed(list(zip(captions(instances, names), bounds, colors, strict=True))):
+            tags.place(words, box, color)
+    return np.asarray(picture)
+
+
+def captions(instances: Instances, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """What may stand beside each object, longest first: name and score, then the score alone; the name alone for ground truth."""
+    labels = [names[label] if label < len(names) else str(label) for label in instances.labels.tolist()]
+    if instances.scores is None:
+        return [(name,) for name in labels]
+    return [(f"{name} {score:.2f}", f"{score:.2f}") for name, score in zip(labels, instances.scores.tolist(), strict=True)]
+
+
+def contact_sheet(
+    images: Sequence[np.ndarray], instances: Sequence[Instances], names: Sequence[str], columns: int = 4, tile: int = 480
+) -> Image.Image:
+    """Pictures with their objects, `columns` to a row, each fitted into `tile` x `tile` pixels."""
+    columns = max(1, min(columns, len(images)))
+    rows = max(1, -(-len(images) // columns))
+    step = tile + GAP
+    sheet = Image.new("RGB", (columns * step - GAP, rows * step - GAP), (255, 255, 255))
+    for number, (image, objects) in enumerate(zip(images, instances, strict=True)):
+        gain = tile / max(image.shape[:2])
+        width, height = (max(1, round(side * gain)) for side in image.shape[1::-1])
+        small = Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR)
+        drawn = draw(np.asarray(small), objects.warp(scaling(gain, gain)), names)
+        sheet.paste(Image.fromarray(drawn), (number % columns * step, number // columns * step))
+    return sheet
+
+
+class _Tags:
+    """Filled tags with text beside the objects, each where no earlier tag lies."""
+
+    def __init__(self, pen: ImageDraw.ImageDraw, size: tuple[int, int], font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> None:
+        self.pen = pen
+        self.size = size
+        self.font = font
+        self.taken = np.zeros((0, 4))
+
+    def place(self, words: Sequence[str], box: Sequence[float], color: Color) -> None:
+        """Draw the first of `words` that has room above, inside or below the box; nothing if none has."""
+        for text in words:
+            left, top, right, bottom = self.pen.textbbox((0, 0), text, font=self.font)
+            pad = max(1, round((bottom - top) / 5))
+            width, height = right - left + 2 * pad, bottom - top + 2 * pad
+            x = max(0, min(box[0], self.size[0] - width))
+            above, inside, below = box[1] - height, box[1], box[3]
+            roomy = box[3] - box[1] > 4 * height
+            for y in (above, inside, below) if roomy else (above, below, inside):
+                place = (x, y, x + width, y + height)
+                if self._free(place):
+                    self.taken = np.vstack((self.taken, place))
+                    self.pen.rectangle(place, fill=color)
+                    self.pen.text((x + pad - left, y + pad - top), text, fill=_ink(color), font=self.font)
+                    return
+
+    def _free(self, place: tuple[float, float, float, float]) -> bool:
+        if place[1] < 0 or place[3] > self.size[1]:
+            return False
+        apart = (self.taken[:, :2] >= place[2:]) | (self.taken[:, 2:] <= place[:2])
+        return bool(apart.any(1).all())
+
+
+def _ink(ground: Color) -> Color:
+    """Black or white, whichever is read more easily on `ground`."""
+    light = 0.299 * ground[0] + 0.587 * ground[1] + 0.114 * ground[2]
+    return (0, 0, 0) if light > 140 else (255, 255, 255)

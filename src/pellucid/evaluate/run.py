@@ -1,0 +1,236 @@
+"""Score a detector on a data set: one forward pass, both decode paths, the same functions as prediction."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..augment.apply import apply
+from ..decode import PATHS, decode, restore
+from ..errors import UsageError
+from ..types import Batch, ImageMeta, Instances, Packed, Prediction
+from .coco import BEST, CocoMetric
+from .confusion import ConfusionMatrix, CurveMeter, Curves
+
+if TYPE_CHECKING:
+    from ..data.index import Index
+    from ..tasks.base import Task
+
+PRECISIONS = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """How predictions are made and which are counted."""
+
+    paths: tuple[str, ...] = PATHS
+    conf: float = 0.001
+    iou: float = 0.7
+    max_det: int = 300
+    device: str | torch.device | None = None  # None: where the model is
+    precision: str = "32"  # 32, 16, bf16
+    weights: str = ""  # "raw" or "EMA", for the protocol line
+    curves: bool = True  # confusion matrix and threshold curves too
+
+
+@dataclass
+class PathScores:
+    """What one decode path scored."""
+
+    metrics: dict[str, float]  # {"box/ap": ..., "box/ap50": ...}, nan where there is no ground truth
+    per_class: list[dict[str, Any]]  # name, id, n, ap, ap50
+    speed: dict[str, float]  # ms per image: pre, network, post
+    coco: CocoMetric  # writes predictions.json and the ground truth
+    confusion: ConfusionMatrix | None
+    curves: Curves | None
+
+
+@dataclass
+class Scores:
+    """The result of `evaluate`."""
+
+    task: str
+    images: int
+    protocol: str  # one line
+    paths: dict[str, PathScores]
+    notes: tuple[str, ...] = ()  # sentences about what could not be scored
+
+    @property
+    def gap(self) -> float | None:
+        """First metric (AP) of the end-to-end path minus that of the suppression path; None unless both were scored."""
+        if set(PATHS) - set(self.paths):
+            return None
+        first, second = (next(iter(self.paths[path].metrics.values())) for path in PATHS)
+        return first - second
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, with None where a score is undefined."""
+        whole: dict[str, Any] = {"task": self.task, "images": self.images, "protocol": self.protocol}
+        for path, scores in self.paths.items():
+            whole[path] = {**scores.metrics, "speed": scores.speed, "per_class": scores.per_class}
+        return _without_nan({**whole, "gap": self.gap, "notes": list(self.notes)})
+
+
+def evaluate(
+    model: nn.Module, loader: Iterable[Batch | Packed], index: Index, task: Task, names: Sequence[str] | None = None, **settings: Any
+) -> Scores:
+    """Scores of `model` on the images of `loader`, whose metas point into `index`; `settings` are fields of `EvaluateSettings`.
+
+    `names` are the model's classes, matched to those of the data by name; UsageError if the names differ. The model's mode is kept.
+    """
+    chosen = EvaluateSettings(**settings)
+    labels = _label_map(names, index.names)
+    device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
+    clock = _Clock(device)
+    meters = {path: _Meter(index, task, labels, chosen.curves) for path in chosen.paths}
+    training = model.training
+    model.to(device).eval()
+    try:
+        images = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock)
+    finally:
+        model.train(training)
+    scores = {path: meter.scores(clock.speed(images, path)) for path, meter in meters.items()}
+    notes = [] if any(row["n"] for meter in scores.values() for row in meter.per_class) else ["no ground truth: the scores are undefined"]
+    return Scores(task.name, images, _protocol(chosen), scores, tuple(notes))
+
+
+@torch.no_grad()
+def _measure(
+    model: nn.Module, batches: Iterator[Batch], task: Task, chosen: EvaluateSettings, meters: dict[str, _Meter], clock: _Clock
+) -> int:
+    """One pass over the data; the number of images."""
+    images = 0
+    for batch in batches:
+        with clock("network"), autocast(batch.images.device, chosen.precision):
+            output = model(batch.images)
+        for path, meter in meters.items():
+            with clock(path):
+                found = decode(output, task, path, chosen.conf, chosen.iou, chosen.max_det)
+                placed = [place(instances, meta) for instances, meta in zip(found, batch.metas, strict=True)]
+            meter.update(placed)
+        images += len(batch)
+    return images
+
+
+def place(instances: Instances, meta: ImageMeta) -> Prediction:
+    """Objects on the canvas as a prediction in original pixels."""
+    return Prediction(meta, instances if meta.letterbox is None else restore(instances, meta.letterbox))
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    """Mixed arithmetic as named in `PRECISIONS`; none for "32"."""
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    dtype = PRECISIONS[precision]
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+
+
+class _Meter:
+    """Everything that is counted on one path."""
+
+    def __init__(self, index: Index, task: Task, labels: Tensor | None, curves: bool) -> None:
+        self.index = index
+        self.labels = labels
+        self.coco = CocoMetric(index, task.metrics)
+        self.confusion = ConfusionMatrix(len(index.names)) if curves else None
+        self.curves = CurveMeter(len(index.names)) if curves else None
+
+    def update(self, predictions: list[Prediction]) -> None:
+        predictions = [self._renamed(prediction) for prediction in predictions]
+        self.coco.update(predictions)
+        if self.confusion is None or self.curves is None:
+            return
+        for prediction in predictions:
+            truth = self.index.instances(prediction.meta.row)
+            self.confusion.update(prediction.instances, truth)
+            self.curves.update(prediction.instances, truth)
+
+    def scores(self, speed: dict[str, float]) -> PathScores:
+        curves = None if self.curves is None else self.curves.compute()
+        return PathScores(self.coco.compute(), self.coco.per_class(), speed, self.coco, self.confusion, curves)
+
+    def _renamed(self, prediction: Prediction) -> Prediction:
+        if self.labels is None:
+            return prediction
+        old = prediction.instances
+        return Prediction(prediction.meta, Instances(self.labels[old.labels], old.shapes, old.scores, old.ignore))
+
+
+@dataclass
+class _Clock:
+    """Seconds by stage; waits for the device at both ends of a stage, so that work is counted where it was asked for."""
+
+    device: torch.device
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = self._now()
+        yield
+        self.seconds[stage] += self._now() - start
+
+    def speed(self, images: int, path: str) -> dict[str, float]:
+        """Milliseconds per image of reading, of the network, and of `path`'s decoding."""
+        stages = {"pre": "pre", "network": "network", "post": path}
+        return {name: 1000 * self.seconds[stage] / max(images, 1) for name, stage in stages.items()}
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+
+def _ready(loader: Iterable[Batch | Packed], device: torch.device, clock: _Clock) -> Iterator[Batch]:
+    """Batches on the device."""
+    iterator = iter(loader)
+    while True:
+        with clock("pre"):
+            batch = next(iterator, None)
+            if batch is None:
+                return
+            batch = batch.to(device)
+            batch = apply(batch) if isinstance(batch, Packed) else batch
+        yield batch
+
+
+def _label_map(model_names: Sequence[str] | None, data_names: Sequence[str]) -> Tensor | None:
+    """The data's class for each class of the model, by name; None where nothing is to be changed."""
+    if model_names is None or list(model_names) == list(data_names) or len(model_names) == len(data_names) == 1:
+        return None
+    if sorted(model_names) != sorted(data_names):
+        raise UsageError(
+            f"expected data with the model's {len(model_names)} classes ({_few(model_names)}), got {len(data_names)} ({_few(data_names)}); "
+            "score on data with the same names, or train on this data first"
+        )
+    return torch.tensor([list(data_names).index(name) for name in model_names])
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def _protocol(chosen: EvaluateSettings) -> str:
+    tool = f"faster-coco-eval {version('faster-coco-eval')}"
+    weights = f"; {chosen.weights} weights" if chosen.weights else ""
+    return (
+        f"COCO AP at IoU 0.50:0.95, best {BEST} of a class on an image, crowds ignored, by {tool}; score >= {chosen.conf}, "
+        f"at most {chosen.max_det} objects; e2e: top-k of the one-to-one branch; nms: one-to-many branch, IoU {chosen.iou}; "
+        f"precision {chosen.precision}{weights}"
+    )
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
