@@ -103,7 +103,10 @@ def heat_map(
     """Counts as tinted cells, each row scaled by its own sum; numbers are written where there is room. `matrix`: (rows, columns)."""
     cell = max(10, min(56, 900 // max(1, *matrix.shape)))
     wide = 34 + 7 * min(20, max(len(name) for name in rows))
-    size = (max(320, wide + cell * len(columns) + 24), 56 + cell * len(rows) + 40 + 6 * min(20, max(len(name) for name in columns)))
+    size = (
+        wide + max(8 * len(title), cell * len(columns)) + 24,
+        96 + cell * len(rows) + 6 * min(20, max(len(name) for name in columns)),
+    )
     plot = Plot(size, title, margin=(wide, 46, size[0] - wide - cell * len(columns), size[1] - 46 - cell * len(rows)))
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-9)
     for (i, j), value in np.ndenumerate(matrix):

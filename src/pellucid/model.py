@@ -1,0 +1,139 @@
+"""The facade: a model by name or file, and what can be done with it. The command line calls the same functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .config import InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
+from .data.module import DataModule
+from .data.readers import open_dataset
+from .errors import UsageError
+from .evaluate.run import Scores, evaluate
+from .models.count import count_flops, count_parameters
+from .predict.run import predict as find
+from .results import Result
+from .train.device import pick_device, pick_precision
+from .train.folder import new_folder, write_json
+from .train.report import write_scores
+from .train.run import TrainResult, resume_config, train, worker_count
+from .zoo import Card, make_task, open_model
+
+if TYPE_CHECKING:
+    from .models.build import Detector
+
+
+class Model:
+    """A detector and its card, opened from "<task>-<scale>" (random weights), a shipped name, or a weights file.
+
+    `train`, `validate`, `predict` and `info` take the settings of the command line by the same names.
+    """
+
+    def __init__(self, model: str | Path = "detect-n") -> None:
+        self._open(str(model))
+
+    def train(self, **settings: Any) -> TrainResult:
+        """Train from these weights on `data`; afterwards this model is the best epoch. Fields of `TrainConfig`."""
+        plain = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
+        config = resume_config(plain) if plain.get("resume") else merged(TrainConfig(), {"model": self.name, **plain})
+        result = train(config)
+        if not result.interrupted:
+            self._open(str(result.run_dir / "weights" / "best.safetensors"))
+        return result
+
+    def validate(self, data: str | Path, **settings: Any) -> Scores:
+        """Scores on a split of `data`, both decode paths. Fields of `ValConfig`."""
+        return validate(merged(ValConfig(), {"model": self.name, "data": str(data), **settings}), (self.detector, self.card))[0]
+
+    def predict(self, source: Any, stream: bool = False, **settings: Any) -> list[Result] | Iterator[Result]:
+        """Objects in files, folders, PIL images or arrays (RGB); `stream` gives them one by one. Fields of `PredictConfig`."""
+        config = merged(PredictConfig(), {"model": self.name, **settings})
+        results = predict(config, source, (self.detector, self.card))
+        return results if stream else list(results)
+
+    def info(self, imgsz: int = 640) -> dict[str, Any]:
+        """Size and cost: model, task, scale, nc, imgsz, params, params_fused, gflops."""
+        return describe(self.name, self.detector, self.card, imgsz)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.card.names
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}: {self.card.task}, {len(self.names)} classes)"
+
+    def _open(self, name: str) -> None:
+        self.name = name
+        self.detector, self.card = open_model(name)
+
+
+def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> tuple[Scores, Path]:
+    """Score a model on a split and write the report; the scores and the run folder."""
+    required(config, "model", "data")
+    device = pick_device(config.device)
+    precision = pick_precision(config.precision, device)
+    detector, card = opened or open_model(config.model)
+    task = make_task(card)
+    dataset = open_dataset(config.data, needs=task.needs, splits=(config.split,), strict=config.strict)
+    dataset = dataset.single_class() if config.single_cls else dataset
+    loading = {"imgsz": config.imgsz or card.imgsz, "batch": config.batch, "workers": worker_count(config.workers)}
+    data = DataModule(dataset, task, **loading)
+    folder = new_folder(config.project, card.task, config.name or "val", config.exist_ok)
+    chosen = {"device": device, "precision": precision, "conf": config.conf, "iou": config.iou, "max_det": config.max_det}
+    index = data.index(config.split)
+    scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **chosen)
+    write_scores(folder, scores, index, config.plots, config.save_json)
+    return scores, folder
+
+
+def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | None = None) -> Iterator[Result]:
+    """Results one by one; nothing is written."""
+    device = pick_device(config.device)
+    detector, card = opened or open_model(config.model)
+    names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch")
+    settings = {name: getattr(config, name) for name in names}
+    return find(detector.to(device), card, source, imgsz=config.imgsz or card.imgsz, device=device, **settings)
+
+
+def info(config: InfoConfig) -> dict[str, Any]:
+    """Size and cost of the model that `config` names."""
+    required(config, "model")
+    detector, card = open_model(config.model, names=tuple(f"class{number}" for number in range(config.nc or 0)))
+    if config.nc is not None and config.nc != card.nc:
+        raise UsageError(f"nc: expected {card.nc}, the number of classes in {config.model}, got {config.nc}; leave it out")
+    return describe(config.model, detector, card, config.imgsz)
+
+
+def describe(name: str, detector: Detector, card: Card, imgsz: int) -> dict[str, Any]:
+    """params counts the model as it is trained; params_fused and gflops (2 x multiply-adds) the end-to-end path alone."""
+    fused = detector.fuse()
+    return {
+        "model": name,
+        "task": card.task,
+        "scale": card.scale,
+        "nc": len(card.names),
+        "imgsz": imgsz,
+        "params": count_parameters(detector),
+        "params_fused": count_parameters(fused),
+        "gflops": round(count_flops(fused, imgsz), 2),
+    }
+
+
+def predict_files(config: PredictConfig) -> Iterator[Result]:
+    """The results of `config.source` one by one, each written to the run folder as `config` asks."""
+    required(config, "model", "source")
+    opened = open_model(config.model)
+    results = predict(config, config.source, opened)
+    folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)
+    records: list[dict[str, Any]] = []
+    for number, result in enumerate(results):
+        if config.save:
+            result.save(folder)
+        if config.save_txt:
+            result.save_txt(folder / "labels" / result.name.with_suffix(".txt"), config.save_conf)
+        if config.save_json:
+            records += result.to_coco(number)
+        yield result
+    if config.save_json:
+        write_json(folder / "predictions.json", records)

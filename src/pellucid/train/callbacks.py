@@ -1,0 +1,152 @@
+"""What happens around the steps: scoring, saving, stopping. Nothing here waits for the device inside an epoch."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch import nn
+
+from ..errors import PellucidError
+from .folder import whole_file
+from .journal import Journal
+from .progress import Throughput
+
+SKIP_LIMIT = 100  # non-finite steps after which a run is stopped
+SKIP_CHECK = 50  # steps between looks at their number, each of which waits for the device
+
+
+def save(trainer: Trainer, path: Path) -> None:
+    """Write a checkpoint that appears whole or not at all."""
+    path.parent.mkdir(exist_ok=True)
+    with whole_file(path) as part:
+        trainer.save_checkpoint(part, weights_only=False)
+
+
+class EpochEnd(Callback):
+    """Scores the averaged weights, writes the row, saves last and best, and stops a run that no longer gets better.
+
+    `score(model)` -> {"e2e/box/ap": ...}, called after every `val_every`-th epoch and after the last.
+    """
+
+    def __init__(
+        self, journal: Journal, score: Callable[[nn.Module], Mapping[str, float]], throughput: Throughput, val_every: int, patience: int
+    ):
+        self.journal = journal
+        self.score = score
+        self.throughput = throughput
+        self.val_every = val_every
+        self.patience = patience
+        self._since = time.perf_counter()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.journal.interrupted:
+            return
+        number = trainer.current_epoch + 1
+        row = {"epoch": number, **self._training_figures(trainer, pl_module)}
+        if number % self.val_every == 0 or number == self.journal.epochs:
+            row |= self.score(pl_module.ema.model)
+        row["seconds"] = time.perf_counter() - self._since
+        better = self.journal.end_epoch(row)
+        save(trainer, self.journal.last)
+        if better:
+            with whole_file(self.journal.best) as part:
+                shutil.copyfile(self.journal.last, part)
+        self._stop_early(trainer)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """The journal takes the place of Lightning's loop counters."""
+        checkpoint.pop("loops", None)
+        checkpoint["run"] = self.journal.state()
+
+    def _training_figures(self, trainer: Trainer, module: LightningModule) -> dict[str, float]:
+        images, seconds, waited = self.throughput.current()
+        losses = {f"train/{name}": float(value) for name, value in module.last_losses.items()}
+        rate = {"images_per_s": images / seconds if images else float("nan"), "wait": waited / max(seconds, 1e-9)}
+        return {**losses, "lr": float(trainer.optimizers[0].param_groups[0]["lr"]), **rate, "skipped": int(module.skipped)}
+
+    def _stop_early(self, trainer: Trainer) -> None:
+        journal = self.journal
+        if self.patience and journal.best_epoch and journal.epoch - journal.best_epoch >= self.patience and journal.epoch < journal.epochs:
+            journal.stopped_early = True
+            trainer.should_stop = True
+
+
+class Interrupt(Callback):
+    """On Ctrl-C or SIGTERM: finish the open accumulation window, save last.ckpt, stop. A second signal stops at once, unsaved."""
+
+    def __init__(self, journal: Journal, accumulate: int) -> None:
+        self.journal = journal
+        self.accumulate = accumulate
+        self.asked = False
+        self._handlers: dict[int, Any] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.journal.batch = batch_idx + 1
+        if not self.asked:
+            return
+        if self.journal.batch % self.accumulate == 0 or self.journal.batch == trainer.num_training_batches:
+            self._stop(trainer)
+            save(trainer, self.journal.last)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A signal that came while the epoch was scored: everything has been saved already."""
+        if self.asked:
+            self._stop(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._give_back()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._give_back()
+
+    def _stop(self, trainer: Trainer) -> None:
+        self.journal.interrupted = True
+        trainer.should_stop = True
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def _give_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+
+
+class NonFinite(Callback):
+    """Stops a run whose steps keep giving infinite or undefined gradients; the module has skipped and counted them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (batch_idx + 1) % SKIP_CHECK == 0:
+            self._look(pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._look(pl_module)
+
+    def _look(self, module: LightningModule) -> None:
+        skipped = int(module.skipped)
+        if skipped < SKIP_LIMIT:
+            return
+        losses = {name: float(value) for name, value in module.last_losses.items()}
+        raise PellucidError(
+            f"expected finite gradients, got {skipped} non-finite steps by epoch {self.journal.epoch + 1} (losses {losses}); "
+            f"lower lr0 or take precision=32, then resume={self.journal.folder}"
+        )

@@ -1,0 +1,56 @@
+"""What a run remembers beside its weights: where it is, its rows of figures, its best epoch. It goes into every checkpoint."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .folder import read_rows, write_rows
+
+
+@dataclass
+class Journal:
+    """`epoch` and `batch` say which batch is trained next; an epoch is over when it has been scored and saved."""
+
+    folder: Path
+    epochs: int
+    metric: str  # decides the best epoch: "e2e/box/ap"
+    epoch: int = 0
+    batch: int = 0
+    best_value: float = math.nan
+    best_epoch: int = 0  # counted from 1; 0 while nothing has been scored
+    rows: list[dict[str, float]] = field(default_factory=list)
+    interrupted: bool = False  # stopped by a signal, in the middle of an epoch or at its end
+    stopped_early: bool = False
+
+    @property
+    def last(self) -> Path:
+        return self.folder / "weights" / "last.ckpt"
+
+    @property
+    def best(self) -> Path:
+        return self.folder / "weights" / "best.ckpt"
+
+    def end_epoch(self, row: dict[str, float]) -> bool:
+        """Add the row of a finished epoch, move on, and say whether it is the best so far."""
+        self.epoch, self.batch = int(row["epoch"]), 0
+        self.rows.append(row)
+        write_rows(self.folder / "results.csv", self.rows)
+        value = row.get(self.metric, math.nan)
+        better = value > self.best_value or (math.isfinite(value) and not self.best_epoch)
+        if better:
+            self.best_value, self.best_epoch = value, self.epoch
+        return better
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint that loads without unpickling code."""
+        position = {"epoch": self.epoch, "batch": self.batch}
+        return {**position, "metric": self.metric, "best_value": self.best_value, "best_epoch": self.best_epoch}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up `state`; rows of later epochs, which will be trained again, are forgotten."""
+        for name in ("epoch", "batch", "metric", "best_value", "best_epoch"):
+            setattr(self, name, state[name])
+        self.rows = [row for row in read_rows(self.folder / "results.csv") if row["epoch"] <= self.epoch]

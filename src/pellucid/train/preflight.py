@@ -1,0 +1,54 @@
+"""What is looked at before the first step: the data in a few lines, and room in shared memory, memory and on disk."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..config import TrainConfig
+from ..data.index import DataSet, Index
+from ..errors import PellucidWarning
+from .folder import available_memory, free_space
+
+PREFETCH = 4  # batches that each worker holds ready
+LAYERS = 3  # source pixels of a mosaic sample, at the most usual, in canvases
+CHECKPOINT_BYTES = 40  # a parameter in a checkpoint, twice: weights, average, optimizer state
+
+
+def summary(dataset: DataSet) -> Iterator[str]:
+    """One line a split, one for what was found wrong."""
+    for name, index in dataset.splits.items():
+        empty = int((index.start[1:] == index.start[:-1]).sum())
+        negatives = f", {empty:,} without objects" if empty else ""
+        classes = f"{len(index.names)} class{'es' * (len(index.names) != 1)}"
+        yield f"{name}: {len(index):,} images, {len(index.labels):,} objects, {classes}{negatives}"
+    findings = dataset.all_findings()
+    if findings:
+        yield f"{len(findings)} kind{'s' * (len(findings) != 1)} of findings in the data: pellucid data check data={dataset.source}"
+
+
+def check_room(config: TrainConfig, workers: int, train: Index, splits: int, folder: Path, parameters: int) -> None:
+    """Warn, with numbers and the way out, where the run is likely to end for want of room."""
+    canvas = config.imgsz**2 * 3
+    if workers:
+        need = workers * PREFETCH * config.batch * canvas * LAYERS
+        _warn_if(need, free_space("/dev/shm"), "/dev/shm", "take fewer workers=, a smaller batch=, or give the container more --shm-size")
+    if config.cache == "ram":
+        need = sum_pixels(train, config.imgsz) * 3
+        _warn_if(need, available_memory(), "memory for cache=ram", "take cache=disk or cache=none")
+    need = parameters * CHECKPOINT_BYTES + (sum_pixels(train, config.imgsz) * 3 if config.cache == "disk" else 0)
+    _warn_if(need, free_space(folder), f"the disk of {folder}", "choose another project=... or free some space")
+
+
+def sum_pixels(index: Index, size: int) -> int:
+    """Pixels of all images once their longest side is `size`."""
+    longest = index.sizes.max(1).clip(1)
+    return int((index.sizes.astype(float) * (size / longest)[:, None]).prod(1).sum())
+
+
+def _warn_if(need: float, free: float, where: str, advice: str) -> None:
+    if need > free:
+        warnings.warn(
+            f"{where}: about {need / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free; {advice}", PellucidWarning, stacklevel=3
+        )

@@ -1,0 +1,84 @@
+"""Files of an evaluation and of a training run: tables, predictions, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data.images import read_image
+from ..data.index import Index
+from ..draw import contact_sheet
+from ..evaluate.run import Scores
+from ..geometry import Boxes
+from ..types import Batch, Instances
+from .charts import heat_map, label_plot, line_chart, training_curves
+from .folder import whole_file, write_json, write_rows
+
+SHOWN = 16  # pictures on a preview sheet
+SHOWN_SCORE = 0.25
+
+
+def write_scores(folder: Path, scores: Scores, index: Index, plots: bool = True, predictions: bool = True) -> None:
+    """scores.json, per_class.csv, predictions.json and, if `plots`, the pictures of the first path that was scored."""
+    first = next(iter(scores.paths.values()))
+    write_json(folder / "scores.json", scores.to_dict())
+    write_rows(folder / "per_class.csv", first.per_class)
+    if predictions:
+        with whole_file(folder / "predictions.json") as part:
+            first.coco.write(part)
+    if plots:
+        _plot_scores(folder, first, index)
+
+
+def plot_labels(folder: Path, index: Index) -> None:
+    """labels.png: objects of the training split by class, place and size."""
+    height, width = index.sizes[index.image_rows()].T.astype(float)
+    x1, y1, x2, y2 = index.boxes.T.astype(float)
+    centres = np.stack([(x1 + x2) / 2 / width, (y1 + y2) / 2 / height], 1)
+    sides = np.stack([(x2 - x1) / width, (y2 - y1) / height], 1)
+    label_plot(index.names, index.class_counts().tolist(), centres, sides).save(folder / "labels.png")
+
+
+def plot_batch(path: Path, batch: Batch, names: Sequence[str]) -> None:
+    """A sheet of training images as the network sees them, with their targets."""
+    images = batch.images[:SHOWN].permute(0, 2, 3, 1).cpu().numpy()
+    contact_sheet(list(images), targets_of(batch)[:SHOWN], names).save(path, quality=90)
+
+
+def targets_of(batch: Batch) -> list[Instances]:
+    """The targets of each image as boxes."""
+    whole = batch.targets.to("cpu")
+    rows = zip(whole.labels, whole.boxes, whole.valid, strict=True)
+    return [Instances(labels[valid], {"boxes": Boxes(boxes[valid])}) for labels, boxes, valid in rows]
+
+
+def plot_curves(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
+    """curves.png from the rows of results.csv."""
+    if rows:
+        training_curves(rows).save(folder / "curves.png")
+
+
+def _plot_scores(folder: Path, scores: Any, index: Index) -> None:
+    names = [*index.names, "background"]
+    matrix = scores.confusion
+    title = f"confusion matrix at score {matrix.conf:g}, IoU {matrix.iou:g}"
+    heat_map(matrix.counts, names, names, title, "truth", "predicted").save(folder / "confusion.png")
+    curves = scores.curves
+    by_class = {name: row for name, row in enumerate(curves.recall) if np.isfinite(row).any()}
+    recall_precision = {index.names[i]: (curves.recall[i], curves.precision[i]) for i in by_class}
+    line_chart(recall_precision, "precision over recall at IoU 0.5", "recall", (0, 1)).save(folder / "pr_curve.png")
+    f1 = {index.names[i]: (curves.thresholds, curves.f1[i]) for i in by_class}
+    threshold, best = curves.best()
+    line_chart(f1, f"F1, best {best:.2f} at score {threshold:.2f}", "score threshold", (0, 1)).save(folder / "f1_curve.png")
+    _plot_predictions(folder / "predictions.jpg", scores.coco.state(), index)
+
+
+def _plot_predictions(path: Path, found: Mapping[int, Instances], index: Index) -> None:
+    rows = sorted(found)[:SHOWN]
+    kept = [found[row][found[row].scores >= SHOWN_SCORE].to(torch.device("cpu")) for row in rows]
+    if rows:
+        contact_sheet([read_image(index.path(row)) for row in rows], kept, index.names).save(path, quality=90)

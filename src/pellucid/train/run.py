@@ -1,0 +1,310 @@
+"""Training from the first line to the last: settle the settings, open data and model, train, score the file that was written."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch import nn
+
+from ..augment.presets import PRESETS, AugmentConfig
+from ..config import TrainConfig, merged, required
+from ..data.index import DataSet
+from ..data.module import DataModule
+from ..data.readers import open_dataset
+from ..errors import CheckpointError, UsageError
+from ..evaluate.run import Scores, evaluate
+from ..models.build import Detector
+from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
+from .callbacks import EpochEnd, Interrupt, NonFinite
+from .device import pick_device, pick_precision
+from .folder import environment, find_run, new_folder, read_args, whole_file, write_args, write_json
+from .journal import Journal
+from .module import DetectorModule
+from .preflight import check_room, summary
+from .progress import LoaderClock, Report, Throughput
+from .report import plot_batch, plot_curves, plot_labels, write_scores
+
+FREE_ON_RESUME = {"resume", "device", "workers", "cache", "plots", "json"}  # settings that do not change the figures
+PREVIEWS = 3  # training batches that are drawn
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Where the run is and how good it became."""
+
+    run_dir: Path
+    metric: str  # which figure chose the best epoch
+    value: float  # nan where nothing could be scored
+    epoch: int  # counted from 1; 0 where nothing could be scored
+    images_per_s: float  # training batches alone; nan where too few
+    wall_s: float
+    interrupted: bool = False
+    scores: Scores | None = None  # of weights/best.safetensors, both paths; None if interrupted
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, None for figures that do not exist."""
+        best = {"metric": self.metric, "value": _known(self.value), "epoch": self.epoch}
+        figures = {"images_per_s": _known(self.images_per_s), "wall_s": round(self.wall_s, 2), "interrupted": self.interrupted}
+        return {"run_dir": str(self.run_dir), "best": best, **figures, "scores": self.scores.to_dict() if self.scores else None}
+
+
+def train(config: TrainConfig) -> TrainResult:
+    """Train as `config` says; UsageError, DataError or their kin, in one sentence, where that cannot be done."""
+    began = time.perf_counter()
+    config = resume_config(_given(config)) if config.resume else config
+    required(config, "model", "data")
+    device = pick_device(config.device)
+    precision = pick_precision(config.precision, device)
+    dataset, detector, card = open_all(config)
+    task = make_task(card)
+    data = TrainingData(dataset, task, **loading_of(config))
+
+    folder = find_run(config.resume)[0] if config.resume else new_folder(config.project, card.task, config.name or "train", config.exist_ok)
+    journal = Journal(folder, config.epochs, f"e2e/{task.metrics[0]}/ap")
+    checkpoint = restore(journal, config, data) if config.resume else None
+    write_args(folder, config)
+    write_json(folder / "env.json", environment())
+    announce(config, data, folder, detector, device, precision)
+
+    def score(model: nn.Module, **settings: Any) -> Scores:
+        chosen = {"device": device, "precision": precision, "max_det": config.max_det, **settings}
+        return evaluate(model, data.scoring_loader(), data.index("val"), task, card.names, **chosen)
+
+    module = DetectorModule(detector, task, config, card)
+    throughput = fit(config, module, data, journal, score, checkpoint)
+    result = TrainResult(folder, journal.metric, journal.best_value, journal.best_epoch, throughput.images_per_s, 0.0, journal.interrupted)
+    if config.plots:
+        plot_curves(folder, journal.rows)
+    if not journal.interrupted:
+        result = replace(result, scores=release(journal, config, data, score))
+    return replace(result, wall_s=time.perf_counter() - began)
+
+
+def resume_config(given: Mapping[str, Any]) -> TrainConfig:
+    """The settings of the run named by `given["resume"]`, with the `given` ones that may change; UsageError for any other change."""
+    folder, _ = find_run(given["resume"])
+    saved = merged(TrainConfig(), read_args(folder))
+    changes = {key: value for key, value in given.items() if key not in FREE_ON_RESUME and getattr(saved, key) != value}
+    if changes:
+        key, value = next(iter(changes.items()))
+        raise UsageError(
+            f"{key}: expected {getattr(saved, key)!r} as in the run to resume, got {value!r}; leave it out, or start a new run"
+        )
+    return merged(saved, dict(given))
+
+
+def open_all(config: TrainConfig) -> tuple[DataSet, Detector, Card]:
+    """The data, and a detector for its classes; what is not taken from a weights file is drawn from the seed alone."""
+    given, card = open_model(config.model)
+    dataset = open_dataset(config.data, needs=make_task(card).needs, splits=("train", "val"), strict=config.strict)
+    dataset = dataset.single_class() if config.single_cls else dataset
+    classes = {"names": dataset.names, "category_ids": dataset.category_ids}
+    card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config))
+    detector = create(card, config.seed)
+    if config.model in shipped_names() or Path(config.model).suffix:
+        take_weights(detector, given)
+    return dataset, detector, card
+
+
+def take_weights(detector: nn.Module, given: nn.Module) -> None:
+    """Copy every tensor of `given` that fits; those of other shapes (class outputs of other classes) keep their fresh values."""
+    own, other = detector.state_dict(), given.state_dict()
+    fitting = {name: value for name, value in other.items() if name in own and own[name].shape == value.shape}
+    detector.load_state_dict(fitting, strict=False)
+    if len(fitting) < len(own):
+        print(f"{len(own) - len(fitting)} of {len(own)} tensors do not fit these classes and start fresh", file=sys.stderr)
+
+
+def loading_of(config: TrainConfig) -> dict[str, Any]:
+    """The fields of `data.module.Loading`."""
+    close = config.epochs - config.close_mosaic if config.close_mosaic else None
+    same = {name: getattr(config, name) for name in ("imgsz", "batch", "cache", "seed", "fraction")}
+    return {**same, "workers": worker_count(config.workers), "augment": augment_of(config), "close_mosaic_epoch": close}
+
+
+def augment_of(config: TrainConfig) -> AugmentConfig:
+    """The named preset with the user's own values."""
+    if config.preset not in PRESETS:
+        raise UsageError(f"preset: expected one of {', '.join(PRESETS)}, got {config.preset!r}; choose one of them")
+    return replace(PRESETS[config.preset], **config.overrides())
+
+
+def worker_count(asked: int | None) -> int:
+    """One process a core that this process may use, at most 8, unless a number is given."""
+    if asked is not None:
+        return asked
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, cores)
+
+
+def restore(journal: Journal, config: TrainConfig, data: TrainingData) -> Path:
+    """Bring journal and loader to where the checkpoint was written; its path."""
+    _, path = find_run(config.resume)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["run"]
+    except Exception as error:
+        raise CheckpointError(f"{path}: expected a checkpoint of a training run, got {type(error).__name__}; take another run") from error
+    journal.restore(state)
+    if journal.epoch >= config.epochs:
+        raise UsageError(
+            f"resume: expected a run with epochs left, got one that has done all {config.epochs}; start a new run from its best weights"
+        )
+    data.position = (journal.epoch, journal.batch)
+    return path
+
+
+def announce(config: TrainConfig, data: TrainingData, folder: Path, detector: nn.Module, device: torch.device, precision: str) -> None:
+    """Tell what is about to happen, and warn where there is too little room for it."""
+    train = data.index("train")
+    parameters = sum(p.numel() for p in detector.parameters())
+    check_room(config, data.loading.workers, train, 2, folder, parameters)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    lines = [*summary(data.dataset), f"{config.model}: {parameters:,} parameters, {name}, precision {precision}, run folder {folder}"]
+    print("\n".join(lines), file=sys.stderr)
+    if config.plots:
+        plot_labels(folder, train)
+
+
+def fit(
+    config: TrainConfig, module: LightningModule, data: TrainingData, journal: Journal, score: Any, checkpoint: Path | None
+) -> Throughput:
+    """Run the epochs that are left."""
+    clock = LoaderClock()
+    throughput = Throughput(clock)
+    callbacks: list[Callback] = [
+        throughput,
+        NonFinite(journal),
+        EpochEnd(journal, lambda model: _flat(score(model, paths=("e2e",), curves=False)), throughput, config.val_every, config.patience),
+        Interrupt(journal, config.accumulation),
+        Report(journal, throughput, journal.epoch),
+    ]
+    if config.plots and not checkpoint:
+        callbacks.append(Previews(journal.folder, data.dataset.names))
+    with quiet_lightning():
+        trainer = make_trainer(config, callbacks, clock, journal.folder)
+        place(trainer, journal)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return throughput
+
+
+def make_trainer(config: TrainConfig, callbacks: list[Callback], clock: LoaderClock, folder: Path) -> Trainer:
+    """Lightning's loop, bare: validation, checkpoints, logging and precision are ours."""
+    device = pick_device(config.device)
+    return Trainer(
+        accelerator="gpu" if device.type == "cuda" else "cpu",
+        devices=[device.index] if device.type == "cuda" else 1,
+        max_epochs=config.epochs,
+        callbacks=callbacks,
+        profiler=clock,
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=0,
+        use_distributed_sampler=False,
+        benchmark=device.type == "cuda",
+    )
+
+
+def place(trainer: Trainer, journal: Journal) -> None:
+    """Tell Lightning's counters where training goes on: the epoch, and the batches of it that are done."""
+    progress = trainer.fit_loop.epoch_progress.current
+    progress.ready = progress.started = progress.processed = progress.completed = journal.epoch
+    batches = trainer.fit_loop.epoch_loop.batch_progress.current
+    batches.ready = batches.started = batches.processed = batches.completed = journal.batch
+    trainer.fit_loop.epoch_loop.restarting = journal.batch > 0
+
+
+def release(journal: Journal, config: TrainConfig, data: TrainingData, score: Any) -> Scores:
+    """Write best.safetensors, read it back, and score what was read by both paths."""
+    if not journal.best.is_file():  # nothing could be scored
+        with whole_file(journal.best) as part:
+            part.write_bytes(journal.last.read_bytes())
+    detector, card = load_weights(journal.best)
+    path = journal.folder / "weights" / "best.safetensors"
+    with whole_file(path) as part:
+        save_weights(part, detector.state_dict(), card)
+    detector, _ = load_weights(path)
+    scores = score(detector.to(pick_device(config.device)), weights="EMA")
+    write_scores(journal.folder, scores, data.index("val"), config.plots)
+    return scores
+
+
+class TrainingData(DataModule):
+    """The loaders of a run, which may begin in the middle of an epoch."""
+
+    position = (0, 0)  # epoch, batches of it that are done
+    _scoring: Any = None
+
+    def train_dataloader(self) -> Any:
+        loader = super().train_dataloader()
+        loader.load_state_dict({"epoch": self.position[0], "batches": self.position[1]})
+        return loader
+
+    def scoring_loader(self) -> Any:
+        """The validation loader, made once, so that its workers stay."""
+        if self._scoring is None:
+            self._scoring = self.val_dataloader()
+        return self._scoring
+
+
+class Previews(Callback):
+    """Draws the first training batches, after the epoch, so that no step waits for it."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.names = names
+        self._kept: list[Any] = []
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 0 and batch_idx < PREVIEWS:
+            self._kept.append(batch)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for number, batch in enumerate(self._kept):
+            plot_batch(self.folder / f"train_batch{number}.jpg", batch, self.names)
+        self._kept = []
+
+
+@contextmanager
+def quiet_lightning():
+    """Without Lightning's remarks on settings that are chosen on purpose; the user's own warnings pass."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.utils.data")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _given(config: TrainConfig) -> dict[str, Any]:
+    """The settings that differ from the defaults."""
+    defaults = {field.name: field.default for field in fields(config) if field.default is not MISSING}
+    return {name: value for name, value in asdict(config).items() if value != defaults.get(name)}
+
+
+def _flat(scores: Scores) -> dict[str, float]:
+    return {f"{path}/{name}": value for path, part in scores.paths.items() for name, value in part.metrics.items()}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
