@@ -1,0 +1,160 @@
+"""Loaders on the shipped pictures: the same bytes for any workers, order by epoch, position kept."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+
+from pellucid.augment.presets import AugmentConfig
+from pellucid.data import open_dataset
+from pellucid.data.module import DataModule, EpochSampler
+from pellucid.data.samples import sample_path
+from pellucid.tasks import TASKS
+from pellucid.types import Batch, Packed
+
+S = 96
+STRONG = AugmentConfig(mosaic=0.8, mixup=0.4, scale=0.9, degrees=10)
+QUIET = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:This DataLoader will create",
+    "ignore:.*use of fork.*:DeprecationWarning",
+    "ignore:GPU available but not used",
+    "ignore:.*LeafSpec:FutureWarning",
+)
+
+
+@cache
+def trees():
+    return open_dataset(sample_path("trees"))
+
+
+def module(**loading):
+    return DataModule(trees(), TASKS["detect"](), **{"imgsz": S, "batch": 5, "augment": STRONG, **loading})
+
+
+def epoch_of(loader, epoch):
+    loader.sampler.set_epoch(epoch)
+    return list(loader)
+
+
+def same(a: Packed, b: Packed) -> bool:
+    tensors = all(torch.equal(getattr(a, name), getattr(b, name)) for name in ("buffer", "matrices", "color", "share"))
+    return tensors and a.sizes == b.sizes and a.metas == b.metas and torch.equal(a.targets.boxes, b.targets.boxes)
+
+
+@QUIET
+@pytest.mark.parametrize(("workers", "cached"), [(1, "none"), (4, "ram"), (2, "disk")])
+def test_the_same_bytes_for_any_workers_and_cache(workers, cached, tmp_path):
+    plain = module().train_dataloader()
+    other = module(workers=workers, cache=cached, cache_dir=tmp_path).train_dataloader()
+    for epoch in (0, 1, 4):
+        expected, found = epoch_of(plain, epoch), epoch_of(other, epoch)
+        assert len(expected) == len(found) == len(plain)
+        assert all(same(a, b) for a, b in zip(expected, found, strict=True))
+        assert sum(int(packed.targets.valid.sum()) for packed in expected) > 20
+
+
+def test_epochs_and_seeds_differ():
+    loader = module().train_dataloader()
+    first, second, other = epoch_of(loader, 0), epoch_of(loader, 1), epoch_of(module(seed=1).train_dataloader(), 0)
+    for packs in (first, second, other):
+        assert sorted(meta.row for packed in packs for meta in packed.metas) == list(range(len(trees().splits["train"])))
+    assert not same(first[0], second[0])
+    assert not same(first[0], other[0])
+
+
+def test_closing_ends_mosaic_and_mixup():
+    loader = module(augment=AugmentConfig(mixup=1, scale=0, translate=0), close_mosaic_epoch=3).train_dataloader()
+    opened, closed = epoch_of(loader, 2), epoch_of(loader, 3)
+    assert all(len(packed.mixed) == len(packed) for packed in opened)
+    assert all(packed.mixed == () for packed in closed)
+    index = trees().splits["train"]
+    count = sum(int(packed.targets.valid.sum()) for packed in closed)
+    assert 0.9 * len(index.boxes) < count <= len(index.boxes)
+
+
+def test_a_loader_goes_on_behind_what_was_given_out():
+    whole = epoch_of(module().train_dataloader(), 2)
+    loader = module().train_dataloader()
+    loader.sampler.set_epoch(2)
+    for _, _packed in zip(range(2), loader, strict=False):
+        state = loader.state_dict()
+    assert state == {"epoch": 2, "batches": 2}
+    resumed = module().train_dataloader()
+    resumed.load_state_dict(state)
+    assert len(whole) > 2
+    assert all(same(a, b) for a, b in zip(whole[2:], list(resumed), strict=True))
+    assert len(list(resumed)) == len(whole)  # the next pass is whole again
+    resumed.load_state_dict(state)
+    assert len(epoch_of(resumed, 3)) == len(whole)
+
+
+def test_ranks_share_the_rows_equally():
+    parts = [EpochSampler(11, 0, rank, 4) for rank in range(4)]
+    rows = [[row for _, row in part] for part in parts]
+    assert {len(part) for part in rows} == {len(parts[0])} == {3}
+    assert {row for part in rows for row in part} == set(range(11))
+
+
+def test_fewer_pictures_than_a_batch_and_a_fraction():
+    (packed,) = module(batch=64).train_dataloader()
+    assert len(packed) == len(trees().splits["train"])
+    small = module(fraction=0.3).index("train")
+    assert 1 <= len(small) == round(0.3 * len(trees().splits["train"]))
+    assert small.ids.tolist() == module(fraction=0.3).index("train").ids.tolist()
+    assert len(module(fraction=0.3).index("val")) == len(trees().splits["val"])
+
+
+def test_validation_is_letterboxed_in_order_with_its_objects():
+    data = module()
+    batches = [data.on_after_batch_transfer(packed, 0) for packed in data.val_dataloader()]
+    index = trees().splits["val"]
+    metas = [meta for batch in batches for meta in batch.metas]
+    assert [meta.row for meta in metas] == list(range(len(index)))
+    for batch in batches:
+        assert isinstance(batch, Batch)
+        for meta, boxes, valid in zip(batch.metas, batch.targets.boxes, batch.targets.valid, strict=True):
+            assert (meta.height, meta.width) == tuple(index.sizes[meta.row])
+            back = (boxes[valid] - torch.tensor([meta.letterbox.left, meta.letterbox.top] * 2)) / (S / max(meta.height, meta.width))
+            assert valid.sum() > 0
+            np.testing.assert_allclose(back.numpy(), index.instances(meta.row).shapes["boxes"].data.numpy(), atol=0.51 * meta.width / S)
+
+
+class Recorder(LightningModule):
+    """Trains one number; notes which rows came in which epoch."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.rows, self.stop_at = [], stop_at
+
+    def training_step(self, batch, batch_idx):
+        assert isinstance(batch, Batch)
+        self.rows.append((self.current_epoch, batch_idx, [meta.row for meta in batch.metas], int(batch.images.sum(dtype=torch.int64))))
+        return (self.weight * batch.images.float().mean() / 255).sum()
+
+    def validation_step(self, batch, batch_idx):
+        assert isinstance(batch, Batch)
+
+    def on_train_batch_end(self, *args):
+        if len(self.rows) == self.stop_at:
+            self.trainer.save_checkpoint(self.path)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+
+@QUIET
+@pytest.mark.parametrize("steps", [2, 4, 6])
+def test_lightning_resumes_in_the_middle_of_an_epoch(steps, tmp_path):
+    settings = {"max_epochs": 2, "accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    settings |= {"enable_model_summary": False, "num_sanity_val_steps": 1, "use_distributed_sampler": False}
+    whole = Recorder(stop_at=steps)
+    whole.path = tmp_path / "middle.ckpt"
+    Trainer(**settings).fit(whole, datamodule=module(batch=4))
+    assert [epoch for epoch, *_ in whole.rows] == [0] * 4 + [1] * 4
+    rest = Recorder()
+    Trainer(**settings).fit(rest, datamodule=module(batch=4), ckpt_path=whole.path)
+    assert rest.rows == whole.rows[steps:]
