@@ -14,6 +14,7 @@ PLACES = 5  # how many places a finding names
 CODES: dict[str, tuple[str, str]] = {
     "unreadable": ("fatal", "data set(s) cannot be read"),
     "class-id": ("fatal", "object(s) of a class that the data set does not name; correct the ids or the names"),
+    "rows-none": ("fatal", "split(s) in which not one label row could be used; choose the task that the labels are for"),
     "image-missing": ("error", "image(s) are listed but not there; left out"),
     "image-unreadable": ("error", "image(s) cannot be read; left out with their labels"),
     "image-format": ("error", "picture file(s) of a format that is not read (JPEG, PNG, WebP, BMP, TIFF are); left out"),
@@ -81,6 +82,9 @@ class Log:
         if len(places) < PLACES:
             places.append(f"{place}: {reason}" if reason else str(place))
         self._found[code] = (total + count, places)
+
+    def count(self, code: str) -> int:
+        return self._found.get(code, (0, []))[0]
 
     def findings(self) -> tuple[Finding, ...]:
         return tuple(Finding(code, count, tuple(places), self.split) for code, (count, places) in self._found.items())

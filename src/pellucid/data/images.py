@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import os
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
@@ -134,7 +136,11 @@ def _decode(file: BinaryIO, name: str) -> np.ndarray:
 
 def _header(file: BinaryIO) -> tuple[Header, str]:
     with Image.open(file, formats=FORMATS) as image:
-        (width, height), kind, orientation = image.size, image.format or "", _orientation(image)
+        (width, height), kind, orientation = image.size, image.format or "", 1
+        if kind != "PNG" or _png_ends(file):
+            orientation = _orientation(image, Image.Image.getexif)
+        else:
+            orientation = _orientation(image)
         if orientation >= 5 and kind != "TIFF":  # a TIFF gives its upright size
             width, height = height, width
         return Header(height, width, orientation), kind
@@ -154,9 +160,22 @@ def _has_end(file: BinaryIO, kind: str) -> bool:
     return kind == "TIFF"  # a BMP has no end mark: decode it
 
 
-def _orientation(image: Image.Image) -> int:
+def _png_ends(file: BinaryIO) -> bool:
+    """Whether the end mark follows the pixels at once; else Pillow must decode them to see the EXIF block behind."""
+    file.seek(8)
+    pixels = False
+    while len(head := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", head)
+        if pixels and kind != b"IDAT":
+            return kind == b"IEND"
+        pixels = kind == b"IDAT"
+        file.seek(length + 4, os.SEEK_CUR)
+    return False
+
+
+def _orientation(image: Image.Image, read: Callable[[Any], Any] = lambda image: image.getexif()) -> int:
     try:
-        value = image.getexif().get(_ORIENTATION, 1)
+        value = read(image).get(_ORIENTATION, 1)
     except Exception:  # a broken EXIF block says nothing; the pixels may be well
         return 1
     return value if value in _UPRIGHT else 1

@@ -8,7 +8,7 @@ from ...errors import DataError, MissingFileError
 from ..findings import settle
 from ..index import DataSet
 from ..samples import NAMES, sample_path
-from . import yolo
+from . import coco, voc, yolo
 from .base import Request, read_yaml
 
 _EXPECTED = "a data.yaml, a COCO folder (annotations/*.json) or a VOC folder (JPEGImages, Annotations, ImageSets)"
@@ -33,9 +33,23 @@ def read_dataset(data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: 
     if source.is_dir():
         source = _yaml_in(source) or source
     request = Request(tuple(needs), None if splits is None else tuple(splits))
-    if source.suffix.lower() in (".yaml", ".yml"):
-        return yolo.read(source, read_yaml(source), request)
-    raise DataError(f"{source}: expected {_EXPECTED}; name the YAML or the folder.")
+    if source.is_dir():
+        return _read_folder(source, request)
+    if source.suffix.lower() not in (".yaml", ".yml"):
+        raise DataError(f"{source}: expected {_EXPECTED}; name the YAML or the folder.")
+    config = read_yaml(source)
+    if any(key.endswith("_json") for key in config):
+        return coco.read(source, config, request)
+    return yolo.read(source, config, request)
+
+
+def _read_folder(source: Path, request: Request) -> DataSet:
+    if coco.found_in(source):
+        return coco.read(source, None, request)
+    if voc.found_in(source):
+        return voc.read(source, request)
+    there = ", ".join(sorted(path.name for path in source.iterdir())[:8]) or "nothing"
+    raise DataError(f"{source}: expected {_EXPECTED}; found {there}; name the right folder or write a data.yaml.")
 
 
 def _existing(data: str | Path) -> Path:

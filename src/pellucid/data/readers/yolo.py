@@ -55,6 +55,9 @@ def class_map(source: Path, config: dict, log: Log) -> dict[int, str]:
     return classes
 
 
+ROW_CODES = ("row-fields", "row-number", "row-range")
+
+
 class RowError(Exception):
     """A row that cannot be read: (code of the finding, reason)."""
 
@@ -90,7 +93,7 @@ class _Split:
         self.contiguous = {class_id: i for i, class_id in enumerate(classes)}
         self.log, self.builder = Log(split), IndexBuilder(root)
         self.listings: dict[str, Listing] = {}
-        self.labelled = 0
+        self.labelled = self.rows = 0
 
     def read(self, value: object, source: Path) -> Index:
         """The Index of the split whose YAML value is a folder, a list file, or a list of such."""
@@ -110,6 +113,10 @@ class _Split:
             labels = _label_folder(os.path.dirname(path))
             self.log.add("labels-none", self.split, f"looked {f'in {labels} and ' if labels else ''}beside them")
         self._orphans()
+        refused = sum(self.log.count(code) for code in ROW_CODES)
+        if refused and refused == self.rows:
+            first = next(finding.places[0] for finding in self.log.findings() if finding.code in ROW_CODES)
+            self.log.add("rows-none", source, f"{refused} rows, the first {first}")
         return self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
 
     def _images(self, entries: Iterable[str], source: Path) -> Iterator[str]:
@@ -193,6 +200,7 @@ class _Split:
                 self._row(fields, header.size, f"{label}:{number}")
 
     def _row(self, fields: list[bytes], size: tuple[int, int], where: str) -> None:
+        self.rows += 1
         try:
             class_id, cx, cy, w, h = box_row(fields)
         except RowError as error:

@@ -1,0 +1,259 @@
+"""COCO JSON: annotations/instances_{split}*.json with picture folders, {split}/_annotations.coco.json, or a YAML with {split}_json.
+
+Class ids inside follow the user's category ids in rising order; those ids and the names are kept for everything that goes out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import DataError, MissingFileError
+from ..findings import Log
+from ..index import DataSet, Index, IndexBuilder
+from .base import ALIASES, Request, empty_split, frame, inside, place, probe, splits_of
+
+DELIVERS = ("boxes",)
+_PREFER = ("instances",)  # which file of a split serves boxes, where there are several
+_OTHER = ("image_info", "captions", "panoptic", "stuff")  # COCO files without objects
+_JSON_COST = 8  # bytes of memory that a byte of JSON takes while it is read
+
+
+@dataclass(frozen=True)
+class Part:
+    """The files of one split."""
+
+    json: Path
+    folders: tuple[Path, ...]  # where its pictures may lie, likeliest first
+
+
+def found_in(folder: Path) -> bool:
+    return bool(_parts_in(folder, ()))
+
+
+def read(source: Path, config: dict | None, request: Request) -> DataSet:
+    """The data set of a folder, or of a YAML that names `train` folders and `train_json` files."""
+    request.deliverable(DELIVERS, "COCO")
+    wanted = tuple(ALIASES) if request.splits is None else request.splits
+    parts = _parts_in(source, wanted) if config is None else _parts_of(source, config)
+    splits = splits_of(request, tuple(parts), source)
+    documents = {split: _load(parts[split].json) for split in splits}
+    others = {part.json: _categories(part.json) for split, part in parts.items() if split not in splits}
+    classes = _class_map({parts[split].json: documents[split]["categories"] for split in splits} | others)
+    log = Log()
+    for name in sorted({name for name in classes.values() if list(classes.values()).count(name) > 1}):
+        log.add("name-twice", source, repr(name))
+    indexes = {split: _Split(split, parts[split], classes).read(documents.pop(split)) for split in splits}
+    return DataSet(source, "coco", indexes, tuple(classes.values()), tuple(classes), log.findings())
+
+
+def _parts_in(folder: Path, wanted: Sequence[str]) -> dict[str, Part]:
+    parts = {}
+    for split, aliases in ALIASES.items():
+        for alias in aliases:
+            if (folder / alias / "_annotations.coco.json").is_file():
+                parts[split] = Part(folder / alias / "_annotations.coco.json", (folder / alias,))
+                break
+        else:
+            file = _annotation_file(folder / "annotations", split, split in wanted)
+            if file:
+                parts[split] = Part(file, _picture_folders(folder, file, split))
+    return parts
+
+
+def _annotation_file(folder: Path, split: str, wanted: bool) -> Path | None:
+    """The JSON of a split by its name; DataError if several fit equally and it is wanted."""
+    words = re.compile(rf"(^|[^a-z])({'|'.join(ALIASES[split])})(?![a-z])")
+    fit = [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and not path.stem.startswith(_OTHER)]
+    preferred = [path for path in fit if path.stem.lower().startswith(_PREFER)] or fit
+    if len(preferred) > 1 and wanted:
+        names = ", ".join(path.name for path in preferred)
+        raise DataError(f"{folder}: expected one annotation file for {split!r}, found {names}; name it in a YAML as `{split}_json`.")
+    return preferred[0] if len(preferred) == 1 else None
+
+
+def _picture_folders(root: Path, file: Path, split: str) -> tuple[Path, ...]:
+    word = file.stem.split("_")[-1]  # train2017 of instances_train2017
+    names = dict.fromkeys((word, *ALIASES[split]))
+    named = [folder for name in names for folder in (root / name, root / "images" / name)]
+    return (*named, root / "images", root)
+
+
+def _parts_of(source: Path, config: dict) -> dict[str, Part]:
+    root = source.parent / os.path.expanduser(config.get("path") or ".")
+    parts = {}
+    for split, aliases in ALIASES.items():
+        for alias in aliases:
+            if config.get(f"{alias}_json"):
+                folder = config.get(alias) or ""
+                if not isinstance(folder, str) or not isinstance(config[f"{alias}_json"], str):
+                    raise DataError(f"{source}: expected `{alias}` and `{alias}_json` as one folder and one file; correct them.")
+                parts[split] = Part(root / config[f"{alias}_json"], (root / folder,))
+    return parts
+
+
+def _load(path: Path) -> dict:
+    """The JSON document; DataError if it is not one, or would not fit into memory."""
+    try:
+        size, memory = path.stat().st_size, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size * _JSON_COST > memory:
+            raise DataError(f"{path}: {size / 1e9:.1f} GB of JSON do not fit into {memory / 1e9:.0f} GB of memory; split the file.")
+        with open(path, "rb") as file:
+            document = json.load(file)
+    except FileNotFoundError:
+        raise MissingFileError(f"{path}: expected a COCO annotation file, but it is not there; check the path.") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions.") from None
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: expected JSON ({str(error)[:120]}); the file may be cut off, fetch it again.") from None
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(document, dict) or not isinstance(document.get(key), list):
+            raise DataError(f"{path}: expected COCO JSON with a list `{key}`, found none; export it again.")
+    return document
+
+
+def _categories(path: Path) -> list:
+    """The categories of a file of which nothing else is needed: cut out where possible, since such files can be large."""
+    data = path.read_bytes()
+    _, key, tail = data.partition(b'"categories"')
+    if key and b'"categories"' not in tail:
+        text = tail[: 1 << 24].lstrip(b": \r\n\t").decode(errors="replace")
+        with contextlib.suppress(ValueError, RecursionError):
+            found, _ = json.JSONDecoder().raw_decode(text)
+            if isinstance(found, list):
+                return found
+    return _load(path)["categories"]
+
+
+def _class_map(listed: dict[Path, list]) -> dict[int, str]:
+    """One map of category ids to names for all splits; DataError where two files disagree."""
+    classes: dict[int, str] = {}
+    for path, categories in listed.items():
+        for category in categories:
+            if not isinstance(category, dict) or type(category.get("id")) is not int or not 0 <= category["id"] < 1 << 31:
+                raise DataError(f"{path}: expected categories with a whole number `id`, got {str(category)[:80]}; correct it.")
+            name = str(category.get("name", category["id"]))
+            if classes.setdefault(category["id"], name) != name:
+                raise DataError(
+                    f"{path}: category {category['id']} is {name!r} here but {classes[category['id']]!r} in another split; agree."
+                )
+    if not classes:
+        raise DataError(f"{next(iter(listed))}: expected at least one category, found none; add `categories`.")
+    return dict(sorted(classes.items()))
+
+
+class _Split:
+    """Reads one annotation file."""
+
+    def __init__(self, split: str, part: Part, classes: dict[int, str]) -> None:
+        self.split, self.part, self.classes = split, part, classes
+        self.contiguous = {category: i for i, category in enumerate(classes)}
+        self.log = Log(split)
+
+    def read(self, document: dict) -> Index:
+        images = [image for image in document["images"] if self._well_formed(image)]
+        folder = self._folder([image["file_name"] for image in images])
+        builder = IndexBuilder(Path(os.path.abspath(folder)))
+        objects = self._by_image(document.pop("annotations"), images)
+        seen: set = set()
+        for position, image in enumerate(images):
+            if image["id"] in seen:
+                self.log.add("image-twice", f"{self.part.json}: image {image['id']}")
+                continue
+            seen.add(image["id"])
+            self._image(builder, folder, image, position, objects.get(image["id"], ()))
+        if not len(builder):
+            raise empty_split(self.part.json, self.split, str(folder), self.log)
+        return builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+
+    def _well_formed(self, image: object) -> bool:
+        good = isinstance(image, dict) and isinstance(image.get("file_name"), str) and isinstance(image.get("id"), int | str)
+        if not good:
+            self.log.add("object-malformed", self.part.json, f"image {str(image)[:60]}")
+        return good
+
+    def _folder(self, names: Sequence[str]) -> Path:
+        """The folder that holds most of the first pictures."""
+        first = names[:50]
+        held = [sum((folder / name.replace("\\", "/")).is_file() for name in first) for folder in self.part.folders]
+        if first and not max(held):
+            tried = ", ".join(str(folder) for folder in self.part.folders)
+            raise MissingFileError(f"{self.part.json}: expected the pictures ({first[0]}, ...) in one of {tried}; put them there.")
+        return self.part.folders[held.index(max(held))]
+
+    def _by_image(self, annotations: list, images: list[dict]) -> dict[object, list[dict]]:
+        grouped: dict[object, list[dict]] = {image["id"]: [] for image in images}
+        for annotation in annotations:
+            owner = annotation.get("image_id") if isinstance(annotation, dict) else None
+            if not isinstance(owner, int | str):
+                self.log.add("object-malformed", self.part.json, str(annotation)[:60])
+            elif owner not in grouped:
+                self.log.add("object-without-image", self._where(annotation), f"image_id {owner!r}")
+            else:
+                grouped[owner].append(annotation)
+        return grouped
+
+    def _where(self, annotation: dict) -> str:
+        return f"{self.part.json}: annotation {annotation.get('id')}"
+
+    def _image(self, builder: IndexBuilder, folder: Path, image: dict, position: int, annotations: Sequence[dict]) -> None:
+        path = inside(folder, image["file_name"], f"{self.part.json}: image {image['id']}")
+        header = probe(path, self.log)
+        if header is None:
+            return
+        image_id = image["id"]
+        if type(image_id) is not int or not -(1 << 63) <= image_id < 1 << 63:
+            self.log.add("id-replaced", f"{self.part.json}: image {image_id!r}")
+            image_id = position
+        height, width = image.get("height"), image.get("width")
+        stated = (height, width) if isinstance(height, int) and isinstance(width, int) else None
+        turn = frame(stated, header, self.log, path)
+        builder.image(path, header.size, image_id)
+        for annotation in annotations:
+            for label, box in self._object(annotation):
+                placed = place(turn(box), header.size, self.log, self._where(annotation))
+                if placed is not None:
+                    builder.object(label, placed, self._is_crowd(annotation))
+
+    def _object(self, annotation: dict) -> Iterator[tuple[int, tuple[float, float, float, float]]]:
+        """Class and xyxy box of an annotation; nothing, and a finding, if it has none."""
+        category = annotation.get("category_id")
+        if type(category) is not int or category not in self.contiguous:
+            self.log.add("class-id", self._where(annotation), f"category_id {category!r}")
+            return
+        try:
+            box = _box(annotation)
+        except (TypeError, ValueError, OverflowError):
+            self.log.add("object-malformed", self._where(annotation), str(annotation.get("bbox"))[:60])
+            return
+        if box is None:
+            self.log.add("object-without-box", self._where(annotation))
+        else:
+            yield self.contiguous[category], box
+
+    def _is_crowd(self, annotation: dict) -> bool:
+        crowd = annotation.get("iscrowd") in (1, True, "1")
+        if crowd:
+            self.log.add("ignored", self._where(annotation))
+        return crowd
+
+
+def _box(annotation: dict) -> tuple[float, float, float, float] | None:
+    """xyxy of `bbox`, or else around the polygon; None without either."""
+    bbox = annotation.get("bbox")
+    if bbox:
+        x, y, w, h = map(float, bbox)
+        return x, y, x + w, y + h
+    polygons = annotation.get("segmentation")
+    if not isinstance(polygons, list) or not any(polygons):
+        return None
+    xs = [float(value) for polygon in polygons for value in polygon[0::2]]
+    ys = [float(value) for polygon in polygons for value in polygon[1::2]]
+    return min(xs), min(ys), max(xs), max(ys)
