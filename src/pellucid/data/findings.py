@@ -64,7 +64,7 @@ class Finding:
     @property
     def sentence(self) -> str:
         where = f"{self.split}: " if self.split else ""
-        more = f" and {self.count - len(self.places)} more" if self.count > len(self.places) else ""
+        more = "; ..." if self.count > len(self.places) else ""
         return f"{where}{self.count} {CODES[self.code][1]} [{self.code}] ({'; '.join(self.places)}{more})"
 
 
@@ -79,8 +79,9 @@ class Log:
         """One more of `code` at `place`, a file or file:line."""
         assert code in CODES, code
         total, places = self._found.get(code, (0, []))
-        if len(places) < PLACES:
-            places.append(f"{place}: {reason}" if reason else str(place))
+        text = f"{place}: {reason}" if reason else str(place)
+        if len(places) < PLACES and text not in places:
+            places.append(text)
         self._found[code] = (total + count, places)
 
     def count(self, code: str) -> int:

@@ -1,0 +1,168 @@
+"""Looks a data set over before it is used: what it holds, what is wrong with it, and where."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError
+from .findings import CODES, Finding, Log
+from .index import DataSet, Index
+from .readers import read_dataset
+
+TINY = 3.0  # pixels at the training size under which an object's shorter side cannot be learned
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What one split holds."""
+
+    images: int
+    empty: int  # images without objects
+    objects: int  # ignored ones left out
+    ignored: int
+    classes: tuple[int, ...]  # objects of each class
+    median_side: float  # of the objects, square root of the area, in pixels at the training size; nan without objects
+
+
+@dataclass(frozen=True)
+class Report:
+    """The doctor's answer; `exit_code` is 0 clean, 1 with findings, 3 where the data cannot be used as they are."""
+
+    data: str
+    format: str
+    imgsz: int
+    names: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    splits: dict[str, SplitSummary]
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> int:
+        levels = {finding.level for finding in self.findings}
+        if "fatal" in levels:
+            return 3
+        return 1 if levels & {"error", "warning"} else 0
+
+    def to_dict(self) -> dict:
+        """Stable keys: data, format, imgsz, exit_code, splits, classes, findings (code, level, split, count, message, places)."""
+        splits = {name: dataclasses.asdict(part) for name, part in self.splits.items()}
+        for part in splits.values():
+            part["median_side"] = None if np.isnan(part["median_side"]) else round(part["median_side"], 1)
+            del part["classes"]
+        findings = [{**dataclasses.asdict(f), "level": f.level, "message": CODES[f.code][1]} for f in self.findings]
+        head = {"data": self.data, "format": self.format, "imgsz": self.imgsz, "exit_code": self.exit_code}
+        return {**head, "splits": splits, "classes": self._classes(), "findings": findings}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
+
+    def lines(self) -> list[str]:
+        """Text for people: splits, classes, findings."""
+        if not self.splits:
+            return [finding.sentence for finding in self.findings]
+        lines = [f"{self.data} ({self.format}, {len(self.names)} classes)", ""]
+        lines += _table(["split", "images", "empty", "objects", "ignored", f"median side at {self.imgsz}"], self._split_rows())
+        lines += ["", *_table(["id", "class", *self.splits], self._class_rows()), ""]
+        base = self.data if os.path.isdir(self.data) else os.path.dirname(self.data)
+        lines += [f"{finding.level:8}{finding.sentence.replace(base + os.sep, '')}" for finding in self.findings]
+        verdict = {0: "clean", 1: "usable, with findings", 3: "cannot be used as it is"}[self.exit_code]
+        return [*lines, f"{'result':8}{verdict}"]
+
+    def _classes(self) -> list[dict]:
+        pairs = enumerate(zip(self.category_ids, self.names, strict=True))
+        return [{"id": i, "name": name, **{s: part.classes[k] for s, part in self.splits.items()}} for k, (i, name) in pairs]
+
+    def _class_rows(self) -> Iterator[list[str]]:
+        for row in self._classes():
+            yield [str(value) for value in row.values()]
+
+    def _split_rows(self) -> Iterator[list[str]]:
+        for name, part in self.splits.items():
+            side = "-" if np.isnan(part.median_side) else f"{part.median_side:.0f} px"
+            yield [name, str(part.images), str(part.empty), str(part.objects), str(part.ignored), side]
+
+
+def check(
+    data: str | Path | DataSet, needs: tuple[str, ...] = ("boxes",), imgsz: int = 640, splits: tuple[str, ...] | None = None
+) -> Report:
+    """Reads every label and every picture's header, and reports; data that cannot be read at all are one fatal finding."""
+    try:
+        dataset = data if isinstance(data, DataSet) else read_dataset(data, needs, splits)
+    except DataError as error:
+        return Report(str(data), "", imgsz, (), (), {}, (Finding("unreadable", 1, (str(error),)),))
+    findings = list(dataset.all_findings())
+    for split, index in dataset.splits.items():
+        findings += _look(split, index, imgsz)
+    findings += _shared(dataset.splits)
+    order = ("fatal", "error", "warning", "note")
+    findings.sort(key=lambda finding: order.index(finding.level))
+    summaries = {split: _summary(index, imgsz) for split, index in dataset.splits.items()}
+    return Report(str(dataset.source), dataset.format, imgsz, dataset.names, dataset.category_ids, summaries, tuple(findings))
+
+
+def _table(head: Sequence[str], rows: Iterator[list[str]]) -> list[str]:
+    """Columns as wide as their widest cell; words to the left, numbers to the right."""
+    cells = [list(head), *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    words = [not any(row[i][:1].isdigit() for row in cells[1:]) for i in range(len(head))]
+    aligned = ((cell.ljust if word else cell.rjust)(width) for row in cells for cell, width, word in zip(row, widths, words, strict=True))
+    return ["  ".join(next(aligned) for _ in head).rstrip() for _ in cells]
+
+
+def _sides(index: Index, imgsz: int) -> np.ndarray:
+    """Width and height (M, 2) of the objects in pixels at the training size."""
+    gain = imgsz / index.sizes.max(1)
+    return (index.boxes[:, 2:] - index.boxes[:, :2]) * gain[index.image_rows()][:, None]
+
+
+def _summary(index: Index, imgsz: int) -> SplitSummary:
+    counted = ~index.ignore
+    sides = np.sqrt(_sides(index, imgsz)[counted].prod(1))
+    return SplitSummary(
+        images=len(index),
+        empty=int((np.diff(index.start) == 0).sum()),
+        objects=int(counted.sum()),
+        ignored=int(index.ignore.sum()),
+        classes=tuple(int(count) for count in index.class_counts()),
+        median_side=float(np.median(sides)) if len(sides) else float("nan"),
+    )
+
+
+def _look(split: str, index: Index, imgsz: int) -> tuple[Finding, ...]:
+    """Findings that only the finished arrays show."""
+    log = Log(split)
+    rows = index.image_rows()
+    for position in np.flatnonzero((_sides(index, imgsz).min(1, initial=np.inf) < TINY) & ~index.ignore):
+        log.add("tiny", index.path(rows[position]))
+    for position in _repeats(rows, index):
+        log.add("duplicate", index.path(rows[position]))
+    for position in np.flatnonzero(index.class_counts() == 0):
+        log.add("class-absent", index.names[position])
+    return log.findings()
+
+
+def _repeats(rows: np.ndarray, index: Index) -> np.ndarray:
+    """Positions of objects that equal an earlier one of their image in class and box."""
+    keys = np.column_stack((rows, index.labels, index.boxes)).astype(np.float64)
+    order = np.lexsort(keys.T[::-1])
+    same = (keys[order][1:] == keys[order][:-1]).all(1)
+    return np.sort(order[1:][same])
+
+
+def _shared(splits: Mapping[str, Index]) -> tuple[Finding, ...]:
+    """Pictures that occur in a split and in an earlier one."""
+    log = Log()
+    owner: dict[str, str] = {}
+    for split, index in splits.items():
+        for row in range(len(index)):
+            path = os.fspath(index.path(row))
+            if owner.setdefault(path, split) != split:
+                log.add("split-overlap", path, f"{owner[path]} and {split}")
+    return log.findings()
