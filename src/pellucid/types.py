@@ -126,6 +126,11 @@ class Targets(_Movable):
     boxes: Tensor  # (B, N, 4) float32 xyxy canvas pixels, 0 where not valid
     extras: dict[str, Tensor] = field(default_factory=dict)  # {"keypoints": (B, N, K, 3), ...}
 
+    @property
+    def truth(self) -> dict[str, Tensor]:
+        """All shapes by name, {(B, N, ...)}."""
+        return {"boxes": self.boxes, **self.extras}
+
 
 @dataclass(frozen=True)
 class Packed(_Movable):

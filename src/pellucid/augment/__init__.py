@@ -1,0 +1,1 @@
+"""Draws once per sample from (seed, epoch, row), then applies to every part."""

@@ -1,0 +1,1 @@
+"""Elementwise losses on gathered pairs, without gains or reduction."""

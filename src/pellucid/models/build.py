@@ -22,7 +22,9 @@ from .scales import SCALES
 class Detector(nn.Module):
     """Images (B, 3, H, W), uint8 or float in [0, 1], H and W multiples of 32 -> `Output` (arXiv 2606.03748, 3.2)."""
 
-    def __init__(self, backbone: Backbone, neck: Neck, many: Branch, one: Branch, shared: nn.ModuleDict, training_only: frozenset[str]) -> None:
+    def __init__(
+        self, backbone: Backbone, neck: Neck, many: Branch, one: Branch, shared: nn.ModuleDict, training_only: frozenset[str]
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.neck = neck

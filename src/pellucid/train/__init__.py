@@ -1,0 +1,1 @@
+"""The objective, the step and the run."""

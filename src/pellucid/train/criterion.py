@@ -50,12 +50,9 @@ class Criterion:
 
     def branch(self, dense: Dense, targets: Targets, size: tuple[int, int], topk: int, single: bool) -> BranchLoss:
         """The loss of one branch: assign, gather, and sum each term over its pairs."""
-        truth = {"boxes": targets.boxes, **targets.extras}
         shapes = self.task.shapes({name: value.detach() for name, value in dense.outputs.items()}, dense.points, dense.strides)
-        chosen = align(
-            dense.outputs["cls"].detach(), shapes, dense.points, targets.labels, targets.valid, truth, self.task.overlap, topk, single
-        )
-        pairs = gather_pairs(self.task, dense, truth, chosen, size)
+        chosen = align(dense.outputs["cls"].detach(), shapes, dense.points, targets, self.task.overlap, topk, single)
+        pairs = gather_pairs(self.task, dense, targets.truth, chosen, size)
         labels = targets.labels.gather(1, chosen.object)
         sums = {term.name: term.gain * (term.loss(pairs) * chosen.weight).sum() for term in self.task.terms}
         sums["cls"] = self.cls_gain * sparse_bce(dense.outputs["cls"], chosen.anchor, labels, chosen.weight)

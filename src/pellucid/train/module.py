@@ -15,7 +15,7 @@ from ..models.build import Detector
 from ..optim.ema import Ema
 from ..optim.gradients import FlatGradients
 from ..optim.scaler import LossScale
-from ..optim.schedule import Schedule, branch_share
+from ..optim.schedule import branch_share
 from ..tasks import Task
 from ..types import Batch
 from ..zoo import Card
@@ -62,7 +62,9 @@ class DetectorModule(LightningModule):
     def on_train_start(self) -> None:
         """Refuse a second scaler; give a resumed run its state back."""
         if self.trainer.precision not in ("32-true", "bf16-mixed"):
-            raise UsageError(f"expected a Trainer at its default precision, got {self.trainer.precision}; set precision in the TrainConfig instead")
+            raise UsageError(
+                f"expected a Trainer at its default precision, got {self.trainer.precision}; set precision in the TrainConfig instead"
+            )
         if self._restored is not None:
             self.ema.load_state_dict(self._restored["ema"])
             self.scaler.load_state_dict(self._restored["scaler"])

@@ -89,11 +89,15 @@ def load_weights(path: str | Path) -> tuple[Detector, Card]:
     try:
         model.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in state.items()})
     except RuntimeError as error:
-        raise CheckpointError(f"expected the weights of {card.task}-{card.scale} with {card.nc} classes in {path}, got others: {error}") from error
+        raise CheckpointError(
+            f"expected the weights of {card.task}-{card.scale} with {card.nc} classes in {path}, got others: {error}"
+        ) from error
     return model.eval(), card
 
 
-def open_model(name: str | Path, names: tuple[str, ...] = (), category_ids: tuple[int, ...] = (), imgsz: int = 640) -> tuple[Detector, Card]:
+def open_model(
+    name: str | Path, names: tuple[str, ...] = (), category_ids: tuple[int, ...] = (), imgsz: int = 640
+) -> tuple[Detector, Card]:
     """A model by shipped name or path, or untrained by "<task>-<scale>" with the given class names (80 numbered ones if none are given)."""
     task, _, scale = str(name).rpartition("-")
     if task in TASKS and scale in SCALES:
@@ -129,7 +133,9 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Card]:
 def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Card]:
     content = read_pickle(path)
     if "pellucid" not in content:
-        raise CheckpointError(f"expected a checkpoint written by pellucid at {path}, found no card inside; use last.ckpt or best.ckpt of a run")
+        raise CheckpointError(
+            f"expected a checkpoint written by pellucid at {path}, found no card inside; use last.ckpt or best.ckpt of a run"
+        )
     return content["pellucid"]["ema"]["model"], Card.from_json(content["pellucid"]["card"])
 
 
@@ -139,4 +145,6 @@ def read_pickle(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise CheckpointError(f"expected a checkpoint of plain tensors at {path}, got one that is broken or asks to run code ({reason})") from error
+        raise CheckpointError(
+            f"expected a checkpoint of plain tensors at {path}, got one that is broken or asks to run code ({reason})"
+        ) from error
