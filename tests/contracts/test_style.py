@@ -77,11 +77,10 @@ def test_module(path):
     for function in functions(path):
         body = function.end_lineno - function.body[0].lineno + 1
         arguments = function.args
-        count = len(arguments.args) + len(arguments.kwonlyargs) + len(arguments.posonlyargs)
+        names = [a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs]
+        count = len([name for name in names if name not in ("self", "cls")])
         assert body <= MAX_BODY, f"{function.name} has {body} lines"
-        assert count <= MAX_ARGUMENTS + (arguments.args[:1] != [] and arguments.args[0].arg in ("self", "cls")), (
-            f"{function.name} takes {count} arguments"
-        )
+        assert count <= MAX_ARGUMENTS, f"{function.name} takes {count} arguments"
         assert nesting(function) <= MAX_NESTING, f"{function.name} nests {nesting(function)} deep"
 
 

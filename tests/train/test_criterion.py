@@ -56,7 +56,7 @@ def test_l1_of_one_unit_of_error(units):
     """An error of one stride on one side costs gain x stride / image side / 4, or gain / 4 in stride units, on every level."""
     task = TASKS["detect"](box=0.0, l1=1.5, l1_units=units)
     for stride in (8, 16, 32):
-        level = STRIDES == stride
+        level = STRIDES.eq(stride)
         anchor = int(level.nonzero()[len(level.nonzero()) // 2])
         low, high = POINTS[anchor] - 2.0 * stride, POINTS[anchor] + 2.0 * stride
         box = torch.full((1, len(POINTS), 4), -50.0)  # inverted: no other anchor is similar to the object

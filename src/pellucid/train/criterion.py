@@ -69,7 +69,7 @@ def combine(many: BranchLoss, one: BranchLoss, share: Tensor, batch: int, weight
 
 
 def gather_pairs(task: Task, dense: Dense, truth: Mapping[str, Tensor], chosen: Assignment, size: tuple[int, int]) -> Pairs:
-    """Prediction and truth of every slot; an empty slot's outputs are replaced by 1, so that its losses are finite and its gradient is 0."""
+    """Prediction and truth of every slot; an empty slot's outputs are replaced by 1: its losses are finite, its gradient is 0."""
     filled = chosen.valid[..., None]
     outputs = {name: torch.where(filled, _rows(value, chosen.anchor), 1.0) for name, value in dense.outputs.items() if name != "cls"}
     points, strides = dense.points[chosen.anchor], dense.strides[chosen.anchor]

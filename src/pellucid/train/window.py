@@ -1,4 +1,4 @@
-"""Gradient accumulation that equals the large batch: the sums of q of all parts are known only at the end, so the gradient is corrected there.
+"""Gradient accumulation that equals the large batch: the sums of q are known only at the end, so the gradient is corrected there.
 
 The one-to-one branch reads detached features, so its parameters feel its loss alone, and all others the one-to-many loss alone.
 """

@@ -1,0 +1,36 @@
+"""A small YOLO data set of drawn squares, made once."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def make_squares(folder, train=10, val=4, objects=True, classes=2):
+    """Pictures of 64 x 64 with one or two bright squares each; returns the data.yaml."""
+    draws = np.random.default_rng(0)
+    for split, count in (("train", train), ("val", val)):
+        (folder / "images" / split).mkdir(parents=True)
+        (folder / "labels" / split).mkdir(parents=True)
+        for number in range(count):
+            image = draws.integers(0, 80, (64, 64, 3), dtype=np.uint8)
+            rows = []
+            for _ in range(1 + number % 2 if objects else 0):
+                label, side = int(draws.integers(classes)), int(draws.integers(16, 32))
+                x, y = (int(v) for v in draws.integers(0, 64 - side, 2))
+                image[y : y + side, x : x + side, label] = 255
+                rows.append(f"{label} {(x + side / 2) / 64} {(y + side / 2) / 64} {side / 64} {side / 64}")
+            Image.fromarray(image).save(folder / "images" / split / f"{number}.png")
+            (folder / "labels" / split / f"{number}.txt").write_text("\n".join(rows))
+    names = "".join(f"  {number}: kind{number}\n" for number in range(classes))
+    (folder / "data.yaml").write_text(f"path: .\ntrain: images/train\nval: images/val\nnames:\n{names}")
+    return folder / "data.yaml"
+
+
+@pytest.fixture(scope="session")
+def squares(tmp_path_factory):
+    return make_squares(tmp_path_factory.mktemp("squares"))
+
+
+@pytest.fixture(scope="session")
+def backgrounds(tmp_path_factory):
+    return make_squares(tmp_path_factory.mktemp("backgrounds"), objects=False)

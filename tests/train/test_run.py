@@ -1,0 +1,137 @@
+"""Training end to end on the CPU: files, resume bit for bit, signals, backgrounds, refusals."""
+
+import csv
+import json
+import os
+import signal
+
+import pytest
+import torch
+import yaml
+from pellucid.config import TrainConfig
+from pellucid.errors import UsageError
+from pellucid.train.module import DetectorModule
+from pellucid.train.run import resume_config, train
+
+
+def config(data, project, **changes):
+    """Five batches an epoch in windows of two: three updates, the last window short."""
+    plain = {
+        "epochs": 3,
+        "batch": 2,
+        "accumulate": 2,
+        "imgsz": 64,
+        "workers": 0,
+        "device": "cpu",
+        "plots": False,
+        "warmup_epochs": 1,
+        "close_mosaic": 1,
+    }
+    return TrainConfig(**{"model": "detect-n", "data": str(data), "project": str(project), **plain, **changes})
+
+
+@pytest.fixture(scope="module")
+def straight(squares, tmp_path_factory):
+    """A run that was never stopped."""
+    return train(config(squares, tmp_path_factory.mktemp("straight"), plots=True))
+
+
+def stop_after(monkeypatch, steps):
+    """Send SIGTERM to this process in the `steps`-th training step."""
+    real, seen = DetectorModule.training_step, []
+
+    def step(self, *args):
+        seen.append(1)
+        if len(seen) == steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *args)
+
+    monkeypatch.setattr(DetectorModule, "training_step", step)
+
+
+def state_of(result):
+    return torch.load(result.run_dir / "weights" / "last.ckpt", weights_only=True)
+
+
+def flat(value, name=""):
+    """{dotted name: leaf} of nested dicts and lists."""
+    if isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {key: leaf for part, inner in items for key, leaf in flat(inner, f"{name}.{part}").items()}
+    return {name: value}
+
+
+def test_leaves_every_file_and_a_score_of_the_released_weights(straight):
+    folder = straight.run_dir
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    pictures = {"labels.png", "curves.png", "confusion.png", "pr_curve.png", "f1_curve.png", "predictions.jpg", "train_batch0.jpg"}
+    tables = {"args.yaml", "env.json", "results.csv", "scores.json", "per_class.csv", "predictions.json"}
+    assert files >= {f"weights/{name}" for name in ("best.ckpt", "last.ckpt", "best.safetensors")} | pictures | tables
+    assert not [name for name in files if name.endswith(".part")]
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert all(float(row["train/box"]) > 0 and row["e2e/box/ap"] for row in rows)
+    assert straight.scores is not None and set(straight.scores.paths) == {"e2e", "nms"}
+    assert json.loads((folder / "scores.json").read_text())["images"] == 4
+    assert straight.images_per_s > 0
+    assert yaml.safe_load((folder / "args.yaml").read_text())["imgsz"] == 64
+
+
+def test_best_is_the_best_row_and_its_metric_is_written_down(straight):
+    with (straight.run_dir / "results.csv").open() as file:
+        values = [float(row[straight.metric]) for row in csv.DictReader(file)]
+    assert straight.metric == "e2e/box/ap"
+    assert straight.epoch == values.index(max(values)) + 1
+    assert state_of(straight)["run"]["best_epoch"] == straight.epoch
+    assert straight.value == pytest.approx(max(values), rel=1e-4)
+
+
+@pytest.mark.parametrize("steps", [7, 5, 9, 1], ids=["inside an epoch", "at an epoch's last batch", "end of a window", "first step"])
+def test_a_stopped_run_goes_on_bit_for_bit(steps, straight, squares, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps)
+        stopped = train(config(squares, tmp_path))
+    assert stopped.interrupted and stopped.scores is None
+    position = state_of(stopped)["run"]
+    assert position["epoch"] * 5 + position["batch"] == {7: 7, 5: 5, 9: 9, 1: 2}[steps]
+    resumed = train(TrainConfig(resume=str(stopped.run_dir)))
+    assert not resumed.interrupted and resumed.run_dir == stopped.run_dir
+    one, two = flat(state_of(straight)), flat(state_of(resumed))
+    tensors = [name for name, leaf in one.items() if isinstance(leaf, torch.Tensor)]
+    assert len(tensors) > 1000 and any(name.startswith(".optimizer_states") for name in tensors) and any("ema" in name for name in tensors)
+    assert one.keys() == two.keys()
+    assert [name for name in tensors if not torch.equal(one[name], two[name])] == []
+    assert one[".run.epoch"] == two[".run.epoch"] == 3
+    assert resumed.value == straight.value
+
+
+def test_signal_handlers_are_given_back(straight):
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+def test_resume_keeps_the_settings_and_refuses_others(straight):
+    saved = resume_config({"resume": str(straight.run_dir), "workers": 1})
+    assert (saved.epochs, saved.imgsz, saved.workers) == (3, 64, 1)
+    with pytest.raises(UsageError, match="epochs: expected 3 as in the run to resume, got 100"):
+        resume_config({"resume": str(straight.run_dir), "epochs": 100})
+    with pytest.raises(UsageError, match="has done all 3"):
+        train(TrainConfig(resume=str(straight.run_dir)))
+
+
+def test_a_set_without_objects_trains(backgrounds, tmp_path):
+    result = train(config(backgrounds, tmp_path, epochs=1, plots=True))
+    assert result.epoch == 0 and result.to_dict()["best"]["value"] is None
+    assert result.scores.notes and "no ground truth" in result.scores.notes[0]
+    assert (result.run_dir / "weights" / "best.safetensors").is_file()
+    with (result.run_dir / "results.csv").open() as file:
+        row = next(csv.DictReader(file))
+    assert float(row["train/box"]) == 0 and float(row["train/cls"]) > 0 and row["e2e/box/ap"] == ""
+
+
+def test_stops_early_without_a_better_score(squares, tmp_path, monkeypatch):
+    monkeypatch.setattr("pellucid.train.run._flat", lambda scores: {"e2e/box/ap": 0.5})
+    result = train(config(squares, tmp_path, epochs=9, patience=2, lr0=0.0))
+    assert result.epoch == 1
+    assert state_of(result)["run"]["epoch"] == 3
