@@ -1,9 +1,9 @@
-"""Which optimizer a run gets, with which rates."""
+"""Which optimizer a run gets, with which rates, and how they move."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import TrainConfig
 from ..optim.groups import parameter_groups
@@ -13,8 +13,26 @@ from ..optim.schedule import Schedule
 AUTO_LIMIT = 10_000  # optimizer=auto: AdamW for runs of fewer iterations than this
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig, nc: int, iterations: int, updates: int) -> tuple[torch.optim.Optimizer, Schedule]:
-    """Optimizer and schedule of a run of `updates` optimizer steps; rates and momentum that the user left open are chosen here."""
+class Updater:
+    """An optimizer and its schedule; rates are device tensors filled in place."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule) -> None:
+        self.optimizer, self.schedule = optimizer, schedule
+        self.steps = 0
+
+    def prepare(self, found_inf: Tensor) -> None:
+        """Set rates and momentum of the next step, and whether it is to be skipped."""
+        self.optimizer.found_inf = found_inf  # type: ignore[attr-defined]
+        for group in self.optimizer.param_groups:
+            start = group["warmup_lr"] / group["base_lr"] if group["bias"] and group["base_lr"] else 0.0
+            group["lr"].fill_(group["base_lr"] * self.schedule.rate(self.steps, start))
+            if isinstance(group.get("momentum"), Tensor):
+                group["momentum"].fill_(self.schedule.momentum_at(self.steps))
+        self.steps += 1
+
+
+def make_updater(model: nn.Module, config: TrainConfig, nc: int, iterations: int) -> Updater:
+    """Optimizer and schedule of a run of so many batches; rates and momentum that the user left open are chosen here."""
     adam = config.optimizer == "adamw" or (config.optimizer == "auto" and iterations < AUTO_LIMIT)
     plain = config.optimizer == "musgd"
     lr = _or(config.lr0, 0.01 / (4 + nc) if adam else 0.01)
@@ -23,14 +41,15 @@ def make_optimizer(model: nn.Module, config: TrainConfig, nc: int, iterations: i
     for group in groups:
         group["base_lr"] = group["lr"]
         group["warmup_lr"] = _or(config.warmup_bias_lr, 0.1 if plain else 0.0)
+    updates = config.epochs * -(-iterations // (config.epochs * config.accumulation))
     warmup = min(round(config.warmup_epochs * updates / config.epochs), updates // 2)
     schedule = Schedule(updates, warmup, config.lrf, momentum, min(config.warmup_momentum, momentum))
     if not adam:
-        return MuSGD(groups, lr, momentum), schedule
+        return Updater(MuSGD(groups, lr, momentum), schedule)
     device = next(model.parameters()).device
     for group in groups:
         group["lr"] = torch.tensor(group["lr"], device=device)
-    return torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), betas=(momentum, 0.999), fused=True), schedule
+    return Updater(torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), betas=(momentum, 0.999), fused=True), schedule)
 
 
 def _or(value: float | None, otherwise: float) -> float:

@@ -238,6 +238,7 @@ def release(journal: Journal, config: TrainConfig, data: TrainingData, score: An
     path = journal.folder / "weights" / "best.safetensors"
     with whole_file(path) as part:
         save_weights(part, detector.state_dict(), card)
+        part.chmod(journal.best.stat().st_mode)  # readable like the others, whatever the writer's own rule
     detector, _ = load_weights(path)
     scores = score(detector.to(pick_device(config.device)), weights="EMA")
     write_scores(journal.folder, scores, data.index("val"), config.plots)

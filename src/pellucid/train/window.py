@@ -21,6 +21,10 @@ class Window:
         self.of_one = [name.startswith("one.") for name in names]
         self.reset()
 
+    @property
+    def full(self) -> bool:
+        return self.parts == self.size
+
     def reset(self) -> None:
         self.parts = 0
         self.images = 0
@@ -40,7 +44,7 @@ class Window:
 
     def correct(self, gradients: FlatGradients) -> None:
         """Turn the sum of the parts' gradients into the gradient of the large batch."""
-        if self.parts == 1:
+        if self.parts < 2:
             return
         larger = self.images / self.first
         for branch, members in ((0, [not one for one in self.of_one]), (1, self.of_one)):
