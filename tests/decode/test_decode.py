@@ -20,7 +20,9 @@ def scene(seed, images=3, anchors=400, classes=4):
 def greedy(boxes, logits, conf, iou, limit, agnostic):
     """The textbook algorithm, one candidate at a time: [(score, label, anchor)]."""
     scores = logits.sigmoid()
-    pairs = sorted(((scores[a, c].item(), -a, c) for a in range(len(boxes)) for c in range(logits.shape[1]) if scores[a, c] >= conf), reverse=True)
+    pairs = sorted(
+        ((scores[a, c].item(), -a, c) for a in range(len(boxes)) for c in range(logits.shape[1]) if scores[a, c] >= conf), reverse=True
+    )
     overlap = box_iou(boxes.double(), boxes.double())
     kept = []
     for score, a, c in pairs:

@@ -26,11 +26,11 @@ def suppress(dense: Dense, task: Task, conf: float = 0.001, iou: float = 0.7, li
     values = dense_values(dense, task)
     usable = sound(values["boxes"])  # (B, A)
     chosen = []
-    for image, logits in enumerate(dense.outputs["cls"].float()):  # (A, C)
-        anchors, labels, scores = _candidates(logits.masked_fill(~usable[image, :, None], -math.inf), conf)
+    for image, logits in enumerate(dense.outputs["cls"]):  # (A, C)
+        anchors, labels, scores = _candidates(logits.float(), usable[image], conf)
         boxes = values["boxes"][image, anchors].double()  # float64 keeps the class offsets of batched_nms exact
         groups = torch.zeros_like(labels) if agnostic else labels
-        keep = batched_nms(boxes, scores.double(), groups, iou)[:limit]
+        keep = _survivors(boxes, scores.double(), groups, iou, limit)
         rows = {key: value[image, anchors[keep]] for key, value in values.items()}
         chosen.append(Rows(rows, scores[keep], labels[keep]))
     return chosen
@@ -38,13 +38,32 @@ def suppress(dense: Dense, task: Task, conf: float = 0.001, iou: float = 0.7, li
 
 def sound(boxes: Tensor) -> Tensor:
     """Which boxes (..., 4) are finite and have an area."""
-    return boxes.isfinite().all(-1) & (boxes[..., 2:] > boxes[..., :2]).all(-1)
+    width, height = boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1]
+    return (width > 0) & (width < math.inf) & (height > 0) & (height < math.inf)  # a difference of what is not finite is not, or is nan
 
 
-def _candidates(logits: Tensor, conf: float) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(logits: Tensor, usable: Tensor, conf: float) -> tuple[Tensor, Tensor, Tensor]:
     """Anchors, labels and scores of the (anchor, class) pairs at or above `conf`, best first, ties in anchor order."""
-    scores = logits.sigmoid()
-    anchors, labels = ((scores >= conf) & (logits > -math.inf)).nonzero(as_tuple=True)
-    scores, order = scores[anchors, labels].sort(descending=True, stable=True)
+    usable = usable & ~(logits.amax(-1) < _logit(conf))
+    anchors = usable.nonzero().squeeze(1)
+    logits = logits[anchors]
+    rows, labels = ((logits >= _logit(conf)) & (logits > -math.inf)).nonzero(as_tuple=True)
+    scores, order = logits[rows, labels].sigmoid().sort(descending=True, stable=True)
     order = order[:CANDIDATES]
-    return anchors[order], labels[order], scores[:CANDIDATES]
+    return anchors[rows[order]], labels[order], scores[:CANDIDATES]
+
+
+def _survivors(boxes: Tensor, scores: Tensor, groups: Tensor, iou: float, limit: int) -> Tensor:
+    """The first `limit` survivors. The better ones alone decide about a candidate, so a beginning that yields enough is enough."""
+    count = 2 * limit
+    while True:
+        keep = batched_nms(boxes[:count], scores[:count], groups[:count], iou)[:limit]
+        if len(keep) == limit or count >= len(boxes):
+            return keep
+        count *= 4
+
+
+def _logit(probability: float) -> float:
+    if probability <= 0:
+        return -math.inf
+    return math.inf if probability >= 1 else math.log(probability / (1 - probability))

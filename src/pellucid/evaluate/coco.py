@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from faster_coco_eval import COCO, COCOeval_faster
 
 from ..errors import DataError, UsageError
@@ -134,9 +135,7 @@ class CocoMetric:
         return {int(i): label for label, i in enumerate(self.index.category_ids)}
 
     def _records(self, row: int, instances: Instances) -> list[Record]:
-        assert instances.scores is not None
-        labels = instances.labels.tolist()
-        scores = instances.scores.double().numpy().round(6).tolist()
+        labels, scores = instances.labels.tolist(), _written_scores(instances).tolist()
         image, ids = int(self.index.ids[row]), self.index.category_ids
         heads = [{"image_id": image, "category_id": int(ids[label]), "score": score} for label, score in zip(labels, scores, strict=True)]
         return [dict(head, **fields) for head, fields in zip(heads, self._encode(instances), strict=True)]
@@ -154,6 +153,8 @@ class CocoMetric:
 
     def _encode(self, instances: Instances) -> list[Record]:
         parts = [METRICS[kind].encode(instances) for kind in dict.fromkeys(("box", *self.kinds))]
+        if len(parts) == 1:
+            return parts[0]
         return [{key: value for part in row for key, value in part.items()} for row in zip(*parts, strict=True)]
 
     def _image(self, row: int) -> Record:
@@ -165,7 +166,7 @@ class CocoMetric:
         if kind in self._scored:
             return self._scored[kind]
         truth = self.ground_truth()
-        found = _best(self.predictions())
+        found = [record for row in sorted(self._found) for record in self._records(row, _best(self._found[row]))]
         for number, record in enumerate(found, 1):
             record.update(id=number, area=record["bbox"][2] * record["bbox"][3], iscrowd=0)
         tool = COCOeval_faster(_as_coco(truth), _as_coco({**truth, "annotations": found}), METRICS[kind].coco, print_function=_silent)
@@ -175,12 +176,20 @@ class CocoMetric:
         return self._scored[kind]
 
 
-def _best(records: list[Record]) -> list[Record]:
-    """Copies of the records that the protocol looks at: the BEST of each class on each image."""
-    groups: dict[tuple[int, int], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["image_id"], record["category_id"]), []).append(record)
-    return [dict(record) for group in groups.values() for record in sorted(group, key=lambda r: -r["score"])[:BEST]]
+def _best(instances: Instances) -> Instances:
+    """The objects that the protocol looks at: the BEST of each class, in the order given."""
+    labels = instances.labels.numpy()
+    if np.bincount(labels, minlength=1).max() <= BEST:
+        return instances
+    order = np.argsort(-_written_scores(instances), kind="stable")
+    keep = [order[labels[order] == label][:BEST] for label in np.unique(labels)]
+    return instances[torch.from_numpy(np.sort(np.concatenate(keep)))]
+
+
+def _written_scores(instances: Instances) -> np.ndarray:
+    """Scores to a millionth, as they are scored and written."""
+    assert instances.scores is not None
+    return instances.scores.double().numpy().round(6)
 
 
 def _given_areas(index: Index, row: int, count: int) -> list[float]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..augment.apply import apply
+from ..config import merged
 from ..decode import PATHS, decode, restore
 from ..errors import UsageError
 from ..types import Batch, ImageMeta, Instances, Packed, Prediction
@@ -87,7 +88,7 @@ def evaluate(
 
     `names` are the model's classes, matched to those of the data by name; UsageError if the names differ. The model's mode is kept.
     """
-    chosen = EvaluateSettings(**settings)
+    chosen = merged(EvaluateSettings(), settings)
     labels = _label_map(names, index.names)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
     clock = _Clock(device)

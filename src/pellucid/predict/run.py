@@ -13,20 +13,19 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..config import STRIDE, merged
 from ..data.images import letterbox, read_image
 from ..decode import PATHS, decode, restore
 from ..errors import DataError, PellucidWarning, UsageError
 from ..geometry import Letterbox
 from ..results import Result
-from ..tasks import TASKS
 from ..types import ImageMeta
+from ..zoo import Card, make_task
 from .sources import Source, open_sources
 
 if TYPE_CHECKING:
     from ..tasks import Task
-    from ..zoo import Card
 
-STRIDE = 32
 NAMED = 3  # files that a warning names
 
 
@@ -63,9 +62,9 @@ def predict(model: nn.Module, card: Card, source: Any, **settings: Any) -> Itera
 
     Pictures that cannot be read are left out with one warning at the end; DataError if none can, or at the first if `strict`.
     """
-    chosen = PredictSettings(**settings)
+    chosen = merged(PredictSettings(), settings)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
-    job = _Job(model.to(device).eval(), card, TASKS[card.task](**card.task_args), chosen, _class_positions(chosen.classes, card), device)
+    job = _Job(model.to(device).eval(), card, make_task(card), chosen, _class_positions(chosen.classes, card), device)
     return _results(job, open_sources(source))
 
 

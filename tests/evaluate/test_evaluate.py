@@ -1,0 +1,113 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.data.images import letterbox
+from pellucid.errors import UsageError
+from pellucid.evaluate import evaluate
+from pellucid.tasks import TASKS
+from pellucid.types import Batch, ImageMeta, Packed, Targets
+from tests.decode.fakes import RedFinder
+from tests.evaluate.fakes import make_index
+
+TASK = TASKS["detect"]()
+NAMES, IDS = ("blue", "red"), (4, 9)
+RED = [(10, 20, 70, 60), (30, 5, 100, 95), None, (0, 0, 25, 40), (60, 40, 119, 99)]  # on pictures of 120 x 100
+
+
+def empty_targets(count):
+    return Targets(torch.zeros(count, 4, dtype=torch.int64), torch.zeros(count, 4, dtype=torch.bool), torch.zeros(count, 4, 4))
+
+
+def make_data(boxes=RED, size=192):
+    """An index, and (canvas, meta) of each picture."""
+    index = make_index([[(1, [float(v) for v in box])] if box else [] for box in boxes], NAMES, IDS, size=(100, 120))
+    items = []
+    for row, box in enumerate(boxes):
+        image = np.full((100, 120, 3), 90, np.uint8)
+        if box:
+            image[box[1] : box[3], box[0] : box[2]] = (255, 0, 0)
+        canvas, placed = letterbox(image, size)
+        items.append((canvas, ImageMeta(row, int(index.ids[row]), "", 100, 120, placed)))
+    return index, items
+
+
+def batches(items, count=2):
+    for start in range(0, len(items), count):
+        canvases, metas = zip(*items[start : start + count], strict=True)
+        images = torch.from_numpy(np.stack(canvases)).permute(0, 3, 1, 2)
+        yield Batch(images, empty_targets(len(metas)), metas)
+
+
+def test_both_paths_from_one_forward():
+    index, items = make_data()
+    model = RedFinder().train()
+    scores = evaluate(model, batches(items), index, TASK, NAMES)
+    assert model.batches == [2, 2, 1]
+    assert model.training
+    assert scores.images == 5
+    assert scores.paths.keys() == {"e2e", "nms"}
+    for path in scores.paths.values():
+        assert path.metrics["box/ap50"] == pytest.approx(1.0)
+        assert path.metrics["box/ap"] > 0.85  # to the resampled edge
+        assert path.confusion.counts.tolist() == [[0, 0, 0], [0, 4, 0], [0, 0, 0]]
+        assert path.curves.best()[1] == pytest.approx(1.0)
+        assert set(path.speed) == {"pre", "network", "post"}
+    assert scores.gap == pytest.approx(0.0)
+    assert scores.notes == ()
+
+
+def test_the_report_is_json_with_the_protocol():
+    index, items = make_data()
+    report = json.loads(
+        json.dumps(evaluate(RedFinder(), batches(items), index, TASK, conf=0.01, max_det=7, weights="EMA").to_dict(), allow_nan=False)
+    )
+    assert report["task"] == TASK.name
+    assert report["e2e"]["box/ap50"] == pytest.approx(1.0)
+    assert report["nms"]["box/ap75"] == pytest.approx(1.0)
+    assert report["nms"]["per_class"][0] == {"name": "blue", "id": 4, "n": 0, "ap": None, "ap50": None}
+    assert all(part in report["protocol"] for part in ("0.01", "at most 7", "EMA weights", "faster-coco-eval"))
+    assert report["gap"] == pytest.approx(0.0)
+
+
+def test_one_path_has_no_gap():
+    index, items = make_data()
+    scores = evaluate(RedFinder(), batches(items), index, TASK, paths=("e2e",), curves=False)
+    assert scores.gap is None
+    assert scores.paths["e2e"].confusion is None
+
+
+def test_a_packed_validation_batch_is_unpacked():
+    index, items = make_data()
+    canvases, metas = zip(*items, strict=True)
+    buffer = torch.from_numpy(np.stack(canvases)).flatten()
+    count, size = len(items), canvases[0].shape[0]
+    layers = torch.eye(3).repeat(count, 1, 1), torch.tensor([[0.0, 1, 1]]).repeat(count, 1)
+    packed = Packed(buffer, ((size, size),) * count, *layers, (), torch.zeros(0, 1, 1, 1), size, False, empty_targets(count), metas)
+    assert evaluate(RedFinder(), [packed], index, TASK).paths["nms"].metrics["box/ap50"] == pytest.approx(1.0)
+
+
+def test_classes_are_matched_by_name():
+    index, items = make_data()
+    finder = RedFinder()  # finds its class 1
+    assert evaluate(finder, batches(items), index, TASK, ("red", "blue")).paths["e2e"].metrics["box/ap50"] == 0
+    with pytest.raises(UsageError, match="2 classes \\(red, green\\)"):
+        evaluate(finder, batches(items), index, TASK, ("red", "green"))
+
+
+def test_data_without_objects_has_no_score():
+    index, items = make_data([None, None])
+    scores = evaluate(RedFinder(), batches(items), index, TASK)
+    assert math.isnan(scores.paths["e2e"].metrics["box/ap"])
+    assert math.isnan(scores.gap)
+    assert scores.to_dict()["e2e"]["box/ap"] is None
+    assert "no ground truth" in scores.notes[0]
+
+
+def test_an_unknown_precision_is_refused():
+    index, items = make_data()
+    with pytest.raises(UsageError, match="32, 16, bf16"):
+        evaluate(RedFinder(), batches(items), index, TASK, precision="8")

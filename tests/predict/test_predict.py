@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pellucid.errors import DataError, PellucidWarning, UsageError
+from pellucid.predict import predict
+from pellucid.predict import run as run_module
+from pellucid.zoo import Card, create
+from tests.decode.fakes import RedFinder
+
+CARD = Card("detect", "n", ("blue", "red"), (4, 9), 192)
+BOX = (20, 10, 70, 55)  # on 120 x 90
+
+
+def picture(box=BOX, size=(120, 90)):
+    image = np.full((size[1], size[0], 3), 90, np.uint8)
+    image[box[1] : box[3], box[0] : box[2]] = (255, 0, 0)
+    return image
+
+
+def save(path, image, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path, **options)
+    return path
+
+
+def find(source, model=None, **settings):
+    return list(predict(model or RedFinder(), CARD, source, **settings))
+
+
+def assert_close(result, box=BOX, tolerance=1.0):
+    assert len(result) == 1
+    torch.testing.assert_close(result.boxes.xyxy, torch.tensor([box]).float(), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("path", ["e2e", "nms"])
+@pytest.mark.parametrize("imgsz", [64, 192, 640])
+def test_the_object_is_where_it_is(path, imgsz):
+    (result,) = find(picture(), path=path, imgsz=imgsz)
+    assert_close(result, tolerance=1.01 * max(1, 120 / imgsz))
+    assert result.boxes.cls.tolist() == [1]
+    assert result.boxes.conf.tolist() == pytest.approx([0.9])
+    assert result.orig_shape == (90, 120)
+    assert set(result.speed) == {"pre", "network", "post"}
+
+
+def test_path_pil_and_array_agree(tmp_path):
+    image = picture()
+    path = save(tmp_path / "a.png", image)
+    tensor = torch.from_numpy(image).permute(2, 0, 1)
+    results = find([path, Image.open(path), image, tensor, tensor.float() / 255, path.read_bytes()])
+    assert len(results) == 6
+    for result in results:
+        assert torch.equal(result.boxes.xyxy, results[0].boxes.xyxy)
+        assert np.array_equal(result.image, image)
+
+
+@pytest.mark.parametrize("mode", ["L", "P"])
+def test_grey_and_palette_pictures_agree_in_every_form(mode, tmp_path):
+    image = Image.fromarray(picture()).convert(mode)
+    image.save(tmp_path / "a.png")
+    forms = [tmp_path / "a.png", image, np.asarray(image) if mode == "L" else np.asarray(image.convert("RGB"))]
+    results = find(forms)
+    assert [len(result) for result in results] == ([0, 0, 0] if mode == "L" else [1, 1, 1])
+    for result in results:
+        assert np.array_equal(result.image, results[0].image)
+
+
+def test_a_turned_photo_is_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored turned: show it a quarter clockwise
+    stored = np.rot90(picture(), 1)
+    assert stored.shape[:2] == (120, 90)
+    (result,) = find(save(tmp_path / "a.png", np.ascontiguousarray(stored), exif=exif))
+    assert result.orig_shape == (90, 120)
+    assert_close(result)
+
+
+def test_alone_or_in_a_batch():
+    pictures = [picture((5 + 9 * i, 3 + 5 * i, 60 + 8 * i, 40 + 6 * i), (120 + 10 * i, 90)) for i in range(5)]
+    model = RedFinder()
+    together = find(pictures, model, batch=3)
+    assert model.batches == [3, 2]
+    for image, result in zip(pictures, together, strict=True):
+        (alone,) = find(image)
+        assert len(alone) == 1
+        assert torch.equal(alone.boxes.xyxy, result.boxes.xyxy)
+    assert [result.meta.row for result in together] == [0, 1, 2, 3, 4]
+
+
+def test_a_real_network_alone_and_in_a_batch():
+    model = create(CARD, seed=0)
+    pictures = [picture(), picture((60, 5, 110, 80), (150, 100))]
+    settings = {"imgsz": 64, "conf": 0.0, "max_det": 20}
+    together = find(pictures, model, batch=2, **settings)
+    for image, result in zip(pictures, together, strict=True):
+        (alone,) = find(image, model, **settings)
+        assert len(alone) == len(result) > 0
+        torch.testing.assert_close(alone.boxes.conf, result.boxes.conf, atol=1e-5, rtol=0)
+
+
+def test_few_anchors_at_a_tiny_size():
+    model = create(CARD, seed=0)
+    (result,) = find(picture(), model, imgsz=32, conf=0.0)
+    assert len(result) <= 21
+
+
+def test_pictures_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
+    for number in range(12):
+        save(tmp_path / f"{number}.png", picture())
+    reads = []
+    read = run_module.read_image
+    monkeypatch.setattr(run_module, "read_image", lambda source: reads.append(source) or read(source))
+    stream = predict(RedFinder(), CARD, tmp_path, batch=2)
+    assert reads == []
+    next(stream)
+    assert len(reads) == 2
+    assert len(list(stream)) == 11
+
+
+def test_chosen_classes_go_by_the_users_ids():
+    assert len(find(picture(), classes=(9,))[0]) == 1
+    assert len(find(picture(), classes=(4,))[0]) == 0
+    with pytest.raises(UsageError, match="4 blue, 9 red"):
+        find(picture(), classes=(1,))
+
+
+def test_unreadable_pictures_are_named_once_and_left_out(tmp_path):
+    for number in (1, 2, 3):
+        save(tmp_path / f"{number}.png", picture())
+    (tmp_path / "2.png").write_bytes(b"not a picture")
+    with pytest.warns(PellucidWarning, match=r"1 of 3 pictures .*2\.png"):
+        results = find(tmp_path)
+    assert [str(result.name) for result in results] == ["1.png", "3.png"]
+    with pytest.raises(DataError, match=r"2\.png"):
+        find(tmp_path, strict=True)
+    with pytest.raises(DataError, match=r"2\.png"):
+        find(tmp_path / "2.png")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"imgsz": 100}, "multiple of 32, got 100; try 96"),
+        ({"conf": 2}, "from 0 to 1"),
+        ({"batch": 0}, "at least 1"),
+        ({"path": "best"}, "e2e, nms"),
+        ({"agnostic_nms": True}, "path='nms'"),
+        ({"confidence": 0.5}, "did you mean conf"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_read(settings, words):
+    with pytest.raises(UsageError, match=words):
+        predict(RedFinder(), CARD, picture(), **settings)
+
+
+def test_saved_files_mirror_the_sources(tmp_path):
+    for name in ("a/1.jpg", "b/1.jpg", "b/지단.png"):
+        save(tmp_path / "in" / name, picture())
+    for result in find(tmp_path / "in"):
+        result.save(tmp_path / "out")
+        result.save_txt(tmp_path / "out")
+    written = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*"))
+    assert written == ["a/1.jpg", "a/1.txt", "b/1.jpg", "b/1.txt", "b/지단.png", "b/지단.txt"]
