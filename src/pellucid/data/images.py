@@ -63,7 +63,7 @@ def read_image(source: Source) -> np.ndarray:
     if isinstance(source, np.ndarray):
         return _from_array(source)
     if isinstance(source, Image.Image):
-        return _guarded("PIL image", lambda: _to_rgb(_upright(source)))
+        return _guarded("PIL image", lambda: _loaded(source))
     if isinstance(source, bytes):
         return _decode(io.BytesIO(source), f"picture of {len(source)} bytes")
     with _opened(source) as file:
@@ -128,10 +128,14 @@ def _guarded(name: str, work):
 def _decode(file: BinaryIO, name: str) -> np.ndarray:
     def work() -> np.ndarray:
         with Image.open(file, formats=FORMATS) as image:
-            image.load()  # a TIFF turns itself upright here
-            return _to_rgb(_upright(image))
+            return _loaded(image)
 
     return _guarded(name, work)
+
+
+def _loaded(image: Image.Image) -> np.ndarray:
+    image.load()  # a TIFF turns itself upright here
+    return _to_rgb(_upright(image))
 
 
 def _header(file: BinaryIO) -> tuple[Header, str]:

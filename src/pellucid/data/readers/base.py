@@ -16,7 +16,7 @@ from ..images import SUFFIXES, Header, read_header
 
 ALIASES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 OTHER_PICTURES = (".gif", ".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".psd")
-_YAML_LIMIT = 16 << 20
+_YAML_LIMIT = 4 << 20
 _OVERHANG = 0.5  # pixels that rounding may put a box over the edge of its image
 
 

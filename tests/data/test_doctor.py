@@ -1,0 +1,93 @@
+"""The doctor: counts, findings, exit codes, text and JSON; and the sample that ships."""
+
+import json
+
+import pytest
+
+from pellucid.data import doctor, open_dataset
+from pellucid.data.findings import CODES, Log, settle
+from pellucid.data.samples import sample_path
+from pellucid.errors import DataError, PellucidWarning, UsageError
+
+from .make import codes, text, yolo
+
+ROW = "0 0.5 0.5 0.5 0.5\n"
+
+
+def test_the_shipped_sample_is_clean():
+    report = doctor.check("trees")
+    assert report.exit_code == 0
+    assert report.findings == ()
+    assert report.names == ("tree",)
+    assert {name: (part.images, part.objects) for name, part in report.splits.items()} == {"train": (14, 312), "val": (6, 211)}
+    data = open_dataset("trees", strict=True)
+    stems = {name: {index.path(i).stem for i in range(len(index))} for name, index in data.splits.items()}
+    assert all(stem.startswith("2019_YELL_2_54_") for stem in stems["val"])
+    assert not any(stem.startswith("2019_YELL_2_54_") for stem in stems["train"])
+    assert "MIT License" in (sample_path("trees").parent / "LICENSE").read_text()
+    with pytest.raises(UsageError, match="trees"):
+        sample_path("cars")
+
+
+def test_findings_of_the_finished_arrays(tmp_path):
+    tiny = "1 .5 .5 .004 .1\n"
+    source = yolo(tmp_path, {"train": {"a": ROW + tiny + ROW, "b": ""}, "val": {"v": ROW}})
+    text(source, source.read_text() + "test: [images/val]\n")
+    report = doctor.check(source)
+    assert codes(report.findings) == {"tiny": 1, "duplicate": 1, "split-overlap": 1, "class-absent": 2}
+    assert report.exit_code == 1
+    assert [finding.level for finding in report.findings] == ["error", "warning", "warning", "note", "note"]
+    part = report.splits["train"]
+    assert (part.images, part.empty, part.objects, part.ignored, part.classes) == (2, 1, 3, 0, (2, 1))
+    assert part.median_side == pytest.approx(600**0.5 * 640 / 60)  # 30x20 of a picture 60 wide
+    assert "tiny" not in codes(doctor.check(source, imgsz=960).findings)
+
+
+def test_exit_codes_and_what_is_printed(tmp_path):
+    source = yolo(tmp_path, {"train": {"a": ROW}, "val": {"v": "1 .5 .5 .5 .5"}})
+    assert doctor.check(source).exit_code == 0  # an absent class is only a note
+    text(tmp_path / "labels/train/a.txt", ROW + "foo\n")
+    report = doctor.check(source)
+    assert report.exit_code == 1
+    lines = report.lines()
+    assert any("labels/train/a.txt:2: 1 fields" in line and str(tmp_path) not in line for line in lines)
+    assert "cat" in "\n".join(lines)
+    text(tmp_path / "labels/train/a.txt", "9 .5 .5 .5 .5\n")
+    assert doctor.check(source).exit_code == 3
+    lost = doctor.check(tmp_path / "nothing")
+    assert lost.exit_code == 3
+    assert "no such file or folder" in lost.lines()[0]
+    assert json.loads(lost.to_json())["findings"][0]["code"] == "unreadable"
+
+
+def test_json_has_stable_keys(tmp_path):
+    source = yolo(tmp_path, {"train": {"a": ROW + "x\n"}, "val": {"v": ""}}, yaml="names: {3: 猫}\n")
+    text(tmp_path / "labels/train/a.txt", "3 .5 .5 .5 .5\nx\n")
+    answer = json.loads(doctor.check(source).to_json())
+    assert set(answer) == {"data", "format", "imgsz", "exit_code", "splits", "classes", "findings"}
+    assert answer["classes"] == [{"id": 3, "name": "猫", "train": 1, "val": 0}]
+    assert set(answer["splits"]["val"]) == {"images", "empty", "objects", "ignored", "median_side"}
+    assert answer["splits"]["val"]["median_side"] is None
+    assert set(answer["findings"][0]) == {"code", "count", "places", "split", "level", "message"}
+
+
+def test_an_opened_set_can_be_checked(tmp_path):
+    data = open_dataset(yolo(tmp_path, {"train": {"a": ROW}, "val": {"v": ROW}}))
+    assert doctor.check(data).to_dict() == doctor.check(tmp_path).to_dict()
+
+
+def test_settling_findings():
+    log = Log("train")
+    for i in range(9):
+        log.add("degenerate", f"f{i}.txt")
+    log.add("label-missing", "a.jpg")
+    findings = log.findings()
+    assert findings[0].count == 9
+    assert findings[0].places == ("f0.txt", "f1.txt", "f2.txt", "f3.txt", "f4.txt")
+    with pytest.warns(PellucidWarning, match=r"train: 9 box\(es\) .*f4\.txt; \.\.\.") as caught:
+        settle(findings, strict=False)
+    assert len(caught) == 1
+    with pytest.raises(DataError, match="9 box"):
+        settle(findings, strict=True)
+    settle(findings[1:], strict=True)
+    assert {level for level, _ in CODES.values()} == {"fatal", "error", "warning", "note"}
