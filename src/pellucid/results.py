@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from .data.images import SUFFIXES, read_image
 from .draw import draw
-from .errors import DataError
+from .errors import UsageError
 from .types import ImageMeta, Instances
 
+LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".webp")
 Index = int | slice | Tensor | np.ndarray | Sequence[int] | Sequence[bool]
 
 
@@ -104,14 +107,12 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write the drawn picture into `folder` under the result's own name; the path written."""
-        from PIL import Image
-
         path = Path(folder) / self.name
         if path.suffix.lower() not in SUFFIXES:
             path = path.with_name(path.name + ".jpg")
-        _make_room(path)
-        options: dict[str, Any] = {"quality": 92} if path.suffix.lower() in (".jpg", ".jpeg", ".jpe", ".jfif", ".webp") else {}
-        Image.fromarray(self.plot()).save(path, **options)
+        options: dict[str, Any] = {"quality": 92} if path.suffix.lower() in LOSSY else {}
+        with _writing(path):
+            Image.fromarray(self.plot()).save(path, **options)
         return path
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,13 +145,13 @@ class Result:
         path = Path(path)
         if path.suffix != ".txt":
             path = path / self.name.with_suffix(".txt")
-        _make_room(path)
         boxes = self.boxes
         numbers = torch.cat((boxes.xywhn, boxes.conf[:, None]), 1)[:, : 5 if save_conf else 4].tolist()
         rows = [
             " ".join((str(self.category_ids[c]), *(f"{v:.6f}" for v in row))) for c, row in zip(boxes.cls.tolist(), numbers, strict=True)
         ]
-        path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+        with _writing(path):
+            path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
         return path
 
 
@@ -159,8 +160,11 @@ def _corner_size(box: Sequence[float]) -> list[float]:
     return [x1, y1, round(x2 - x1, 3), round(y2 - y1, 3)]
 
 
-def _make_room(path: Path) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Makes the folder; what the system refuses becomes one sentence."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise DataError(f"{path.parent}: expected a folder that can be written, got {error.strerror}; choose another") from None
+        raise UsageError(f"{path}: expected a place that can be written, got {error.strerror or error}; choose another folder") from None

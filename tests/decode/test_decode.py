@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torchvision.ops import box_iou
@@ -138,6 +140,22 @@ def test_alone_or_in_a_batch(path):
         alone = decode(make_output(boxes[row : row + 1], logits[row : row + 1]), TASK, path)[0]
         assert len(alone) > 5
         assert torch.equal(alone.shapes["boxes"].data, found.shapes["boxes"].data)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("path", ["e2e", "nms"])
+def test_the_device_finds_what_the_host_finds(path):
+    boxes, logits = scene(11)
+    host = decode(make_output(boxes, logits), TASK, path, classes=(0, 2))
+    dense = make_dense(boxes, logits)
+    moved = replace(
+        dense, outputs={k: v.cuda() for k, v in dense.outputs.items()}, points=dense.points.cuda(), strides=dense.strides.cuda()
+    )
+    for a, b in zip(host, decode(Output(moved, moved, {}, (64, 64)), TASK, path, classes=(0, 2)), strict=True):
+        assert len(a) > 10
+        assert torch.equal(a.labels, b.labels)
+        torch.testing.assert_close(a.shapes["boxes"].data, b.shapes["boxes"].data)
 
 
 def test_only_the_best_candidates_are_compared(monkeypatch):

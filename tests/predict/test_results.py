@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pellucid.errors import DataError
+from pellucid.errors import UsageError
 from pellucid.geometry import Boxes
 from pellucid.results import Result
 from pellucid.types import ImageMeta, Instances
@@ -85,7 +85,10 @@ def test_without_pixels_the_file_is_read_again(result, tmp_path):
     assert np.array_equal(bare.plot(), result.plot())
 
 
-def test_a_folder_that_cannot_be_made_is_named(result, tmp_path):
+def test_a_place_that_cannot_be_written_is_named(result, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="file/out"):
+    with pytest.raises(UsageError, match=r"file/out.*choose another"):
         result.save(tmp_path / "file" / "out")
+    (tmp_path / "cup.png").mkdir()
+    with pytest.raises(UsageError, match=r"cup\.png"):
+        result.save(tmp_path)

@@ -57,7 +57,7 @@ def _survivors(boxes: Tensor, scores: Tensor, groups: Tensor, iou: float, limit:
     """The first `limit` survivors. The better ones alone decide about a candidate, so a beginning that yields enough is enough."""
     count = 2 * limit
     while True:
-        keep = batched_nms(boxes[:count], scores[:count], groups[:count], iou)[:limit]
+        keep = batched_nms(boxes[:count], scores[:count], groups[:count], iou).sort().values[:limit]  # best first, ties in order
         if len(keep) == limit or count >= len(boxes):
             return keep
         count *= 4
