@@ -4,7 +4,6 @@ import colorsys
 
 import pytest
 import torch
-from fakes import noise
 
 from pellucid.augment import apply as room
 from pellucid.augment.apply import apply
@@ -12,6 +11,8 @@ from pellucid.augment.color import shift_hsv
 from pellucid.augment.presets import AugmentConfig
 from pellucid.data.collate import collate
 from pellucid.data.dataset import TrainingSet
+
+from .fakes import noise
 
 S = 64
 STRONG = AugmentConfig(mixup=0.5, scale=0.9, degrees=15, shear=5, flipud=0.5, hsv_h=0.5)
@@ -79,6 +80,7 @@ def test_a_batch_without_objects_or_of_one_picture():
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gpu_equals_cpu_and_never_waits_for_the_host():
     sent = packed()

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from fakes import Memory, noise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,8 @@ from pellucid.data.dataset import TrainingSet, ValidationSet
 from pellucid.geometry import Boxes
 from pellucid.geometry.affine import compose, rotation, scaling, translation, warp_images
 from pellucid.types import Instances
+
+from .fakes import Memory, noise
 
 S = 96
 CONFIGS = {

@@ -13,7 +13,7 @@ from ..types import Batch, Packed
 from .color import shift_hsv
 from .paste import FILL
 
-_CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**29}  # float sources at work at once: near the cache, or bounded memory
+_CHUNK_BYTES = {"cpu": 2**23, "cuda": 2**29}  # float sources at work at once: near the cache, or bounded memory
 
 
 @torch.no_grad()

@@ -66,22 +66,25 @@ class EpochSampler(Sampler[tuple[int, int]]):
 class EpochLoader(DataLoader):
     """A loader that knows its position in the epoch; Lightning keeps `state_dict` in its checkpoints."""
 
-    done = 0  # batches given out in this epoch
+    def __init__(self, data: TrainingSet, keys: EpochSampler, batch: int, **settings: Any) -> None:
+        self.keys, self.batch = keys, batch
+        self.done = 0  # batches given out in this epoch
+        super().__init__(data, batch_size=batch, sampler=keys, **settings)
 
-    def __iter__(self) -> Iterator[Packed]:
-        self.done = self.sampler.skip // self.batch_size
+    def __iter__(self) -> Iterator[Packed]:  # type: ignore[override]
+        self.done = self.keys.skip // self.batch
         for packed in super().__iter__():
             self.done += 1
             yield packed
-        self.sampler.skip = 0
+        self.keys.skip = 0
 
     def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.sampler.epoch, "batches": self.done}
+        return {"epoch": self.keys.epoch, "batches": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on behind the batches already given out; the next pass over that epoch is short, all others are whole."""
-        self.sampler.set_epoch(state["epoch"])
-        self.sampler.skip = state["batches"] * self.batch_size
+        self.keys.set_epoch(state["epoch"])
+        self.keys.skip = state["batches"] * self.batch
         self.done = state["batches"]
 
 
@@ -108,8 +111,7 @@ class DataModule(LightningDataModule):
         index, use = self.index("train"), self.loading
         data = TrainingSet(index, self._store("train", index), use.augment, use.imgsz, use.seed, use.close_mosaic_epoch)
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        sampler = EpochSampler(len(index), use.seed, rank, world)
-        return EpochLoader(data, sampler=sampler, **self._settings(warped=True))
+        return EpochLoader(data, EpochSampler(len(index), use.seed, rank, world), use.batch, **self._settings(warped=True))
 
     def val_dataloader(self) -> DataLoader:
         return self.eval_loader("val")
@@ -118,7 +120,7 @@ class DataModule(LightningDataModule):
         """Letterboxed pictures of a split, in the order of its Index."""
         index = self.index(split)
         data: Dataset = ValidationSet(index, self._store(split, index), self.loading.imgsz)
-        return DataLoader(data, shuffle=False, **self._settings(warped=False))
+        return DataLoader(data, batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False))
 
     def on_after_batch_transfer(self, batch: Packed | Batch, dataloader_idx: int) -> Batch:
         """The pixels, resampled where the batch now lies."""
@@ -133,7 +135,6 @@ class DataModule(LightningDataModule):
         workers = self.loading.workers
         several = {"prefetch_factor": self.loading.prefetch, "persistent_workers": True, "multiprocessing_context": "fork"}
         return {
-            "batch_size": self.loading.batch,
             "num_workers": workers,
             "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
             "pin_memory": torch.cuda.is_available(),
