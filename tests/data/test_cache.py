@@ -90,6 +90,13 @@ def test_a_changed_picture_is_decoded_again_and_the_others_are_not_shifted(index
         assert all(np.array_equal(chosen[row], before[row]) for row in (0, 1, 3, 4, 5))
 
 
+def test_without_a_folder_the_users_cache_is_used(index, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    store = ImageStore(index, SIZE, "disk")
+    assert np.array_equal(store[0], expected(index, 0))
+    assert [path.suffix for path in (tmp_path / "home" / "pellucid").iterdir()] == [".pixels"]
+
+
 def test_other_size_or_other_list_never_reads_the_same_file(index, tmp_path):
     folder = tmp_path / "cache"
     names = set()

@@ -149,12 +149,14 @@ def test_other_layouts(tmp_path):
     text(tmp_path / "flat/annotations/mouse_keypoints_val.json", json.dumps(document))
     text(tmp_path / "flat/annotations/captions_val.json", "{}")
     picture(tmp_path / "flat/images/1.jpg")
-    named = "path: flat\ntrain: images\ntrain_json: annotations/mouse_keypoints_train.json\nvalid: images\nvalid_json: all.json\n"
+    named = "path: robo/../flat\ntrain: images\ntrain_json: annotations/mouse_keypoints_train.json\nvalid: images\nvalid_json: all.json\n"
     text(tmp_path / "flat/all.json", json.dumps(document))
     for source in (tmp_path / "robo", tmp_path / "flat", text(tmp_path / "named.yaml", named)):
         data = open_dataset(source)
         assert data.format == "coco"
         assert [boxes(index, 0) for index in data.splits.values()] == [[[10, 5, 30, 15]]] * 2
+        assert all(str(index.root) + "/1.jpg" == str(index.path(0)) for index in data.splits.values())
+        assert all(index.paths[0].tobytes() == b"1.jpg" for index in data.splits.values())
         assert all(index.path(0).is_file() for index in data.splits.values())
 
 

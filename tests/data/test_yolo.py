@@ -239,6 +239,11 @@ def test_names_keep_what_was_written(tmp_path):
     assert len(one.names) == 1
 
 
+def test_keys_without_a_value_count_as_absent(tmp_path):
+    source = yolo(tmp_path, {"train": {"a": ROW}, "val": {"v": ROW}}, yaml="names: [cat]\nnc: null\npath:\ntest: ~\n")
+    assert tuple(read_dataset(source).splits) == ("train", "val")
+
+
 def test_list_files_and_non_ascii_paths(tmp_path):
     root = tmp_path / "数据 集"
     source = yolo(root, {"train": {"지단": ROW, "b": ROW}, "val": {"v": ROW}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ...errors import DataError, MissingFileError
@@ -55,7 +56,7 @@ def _read_folder(source: Path, request: Request) -> DataSet:
 def _existing(data: str | Path) -> Path:
     source = Path(data).expanduser()
     if source.exists():
-        return source.absolute()
+        return Path(os.path.abspath(source))
     if str(data) in NAMES:
         return sample_path(str(data))
     raise MissingFileError(f"{data}: there is no such file or folder; expected {_EXPECTED}, or a sample ({', '.join(NAMES)}).")

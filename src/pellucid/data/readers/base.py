@@ -129,7 +129,7 @@ def read_yaml(path: Path) -> dict:
         raise DataError(f"{path}: expected YAML with train, val and names ({reason}); correct it.") from None
     if not isinstance(config, dict):
         raise DataError(f"{path}: expected a mapping with train, val and names, found {type(config).__name__}; correct it.")
-    return config
+    return {key: value for key, value in config.items() if value not in ("", "~", "null", "Null", "NULL")}
 
 
 def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:

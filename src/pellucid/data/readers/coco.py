@@ -85,7 +85,7 @@ def _picture_folders(root: Path, file: Path, split: str) -> tuple[Path, ...]:
 
 
 def _parts_of(source: Path, config: dict) -> dict[str, Part]:
-    root = source.parent / os.path.expanduser(config.get("path") or ".")
+    root = Path(os.path.abspath(source.parent / os.path.expanduser(config.get("path") or ".")))
     parts = {}
     for split, aliases in ALIASES.items():
         for alias in aliases:
@@ -93,7 +93,7 @@ def _parts_of(source: Path, config: dict) -> dict[str, Part]:
                 folder = config.get(alias) or ""
                 if not isinstance(folder, str) or not isinstance(config[f"{alias}_json"], str):
                     raise DataError(f"{source}: expected `{alias}` and `{alias}_json` as one folder and one file; correct them.")
-                parts[split] = Part(root / config[f"{alias}_json"], (root / folder,))
+                parts[split] = Part(root / config[f"{alias}_json"], (Path(os.path.abspath(root / folder)),))
     return parts
 
 
