@@ -110,6 +110,8 @@ class _Movable:
         def walk(value):
             if isinstance(value, Tensor):
                 return function(value)
+            if isinstance(value, _Movable):
+                return value._map(function)
             if isinstance(value, dict):
                 return {key: walk(item) for key, item in value.items()}
             return value

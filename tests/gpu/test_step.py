@@ -13,7 +13,14 @@ from pellucid.types import Batch, ImageMeta, Targets
 from pellucid.zoo import Card, create
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
+pytestmark.append(pytest.mark.filterwarnings("ignore:Synchronization debug mode"))
 CARD = Card("detect", "n", ("a", "b", "c"), (0, 1, 2))
+
+
+@pytest.fixture(autouse=True)
+def waiting_is_allowed_again():
+    yield
+    torch.cuda.set_sync_debug_mode("default")
 
 
 def batch_of(images: int, objects: int, size: int, side: float = 60.0) -> Batch:
@@ -61,12 +68,10 @@ def test_a_step_never_waits_for_the_host(optimizer, precision, tmp_path):
 
 
 def test_a_sync_would_be_caught():
+    one = torch.ones((), device="cuda")
     torch.cuda.set_sync_debug_mode("error")
-    try:
-        with pytest.raises(RuntimeError):
-            torch.ones((), device="cuda").item()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with pytest.raises(RuntimeError, match="synchroniz"):
+        one.item()
 
 
 def test_a_thousand_objects_train_within_8_gib():
