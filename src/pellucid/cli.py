@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .config import CheckConfig, EnvConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, check_key, merged
+from .config import CheckConfig, EnvConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, check_key, merged, words_of_type
 from .errors import MissingFileError, PellucidError, PellucidWarning, UsageError
 
 HELP = ("-h", "--help", "help")
@@ -102,7 +102,8 @@ def pairs_of(kind: type, words: list[str]) -> dict[str, str]:
         key, equals, text = word.removeprefix("--").partition("=")
         key = key.replace("-", "_")
         if not equals and not word.startswith("--"):
-            raise UsageError(f"expected key=value or --key value, got {word!r}; write for instance {next(iter(fields(kind))).name}={word}")
+            hint = f"{word}=true" if key in switches else f"for instance {fields(kind)[0].name}={word}"
+            raise UsageError(f"expected key=value or --key value, got {word!r}; write {hint}")
         if key != "config":
             check_key(kind, key)
         if not equals:
@@ -149,20 +150,6 @@ def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
         return getattr(parser.parse_args([f"--{key}={text}"]), key)
     except Exception:
         raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see pellucid ... --help") from None
-
-
-def words_of_type(kind: str) -> str:
-    """A type as a user would say it."""
-    if kind.startswith("Literal"):
-        return "one of " + ", ".join(part.strip(" \"'") for part in kind[8:-1].split(","))
-    words = {
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "str": "text",
-        "tuple[int, ...]": "whole numbers as in 0,3",
-    }
-    return " or ".join("none" if part == "None" else words.get(part, part) for part in kind.split(" | "))
 
 
 def parser_of(name: str) -> Any:

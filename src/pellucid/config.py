@@ -6,11 +6,18 @@ The line under a field is its help. A value that cannot be used is refused here,
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from pathlib import PurePath
 from typing import Any, Literal
 
 from .errors import UsageError
 
 STRIDE = 32  # sides of a canvas are multiples of this
+REFUSED = {  # familiar names that no verb takes
+    "half": "half precision is precision=16",
+    "stream": "results always come one by one here",
+    "vid_stride": "videos are not read",
+    "save_crop": "crops are not written",
+}
 AUGMENT_FIELDS = ("mosaic", "mixup", "scale", "translate", "degrees", "shear", "fliplr", "flipud", "hsv_h", "hsv_s", "hsv_v")
 
 
@@ -132,11 +139,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _shared_rules(self)
         _at_least(self, 1, "epochs", "nbs", "val_every")
-        _at_least(self, 0, "patience", "freeze", "close_mosaic", "lr0", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
+        _at_least(self, 0, "patience", "freeze", "close_mosaic", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
         _at_least(self, 0, "clip_norm", "ema_ramp", "box", "cls", "l1", "scale", "translate", "degrees", "shear", "hsv_h", "hsv_s", "hsv_v")
         _within(self, 0, 1, "mosaic", "mixup", "fliplr", "flipud", "momentum", "warmup_momentum", "ema_decay", "share_start", "share_end")
         if self.accumulate is not None:
             _at_least(self, 1, "accumulate")
+        if self.lr0 is not None and not 0 < self.lr0 < float("inf"):
+            raise UsageError(f"lr0: expected a finite number above 0, got {self.lr0}; leave it out for the usual one")
         if not 0 < self.fraction <= 1:
             raise UsageError(f"fraction: expected a share above 0 and at most 1, got {self.fraction}; 1 uses all images")
 
@@ -315,12 +324,59 @@ def check_key(kind: type, key: str) -> None:
     names = [field.name for field in fields(kind)]
     if key in names:
         return
+    if key in REFUSED:
+        raise UsageError(
+            f"{key}: expected a setting of this verb, got a familiar one that it does not offer ({REFUSED[key]}); leave it out"
+        )
     near = get_close_matches(key, names, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
     raise UsageError(f"unknown setting {key!r}: {hint}")
 
 
+def words_of_type(kind: str) -> str:
+    """The annotation of a field as a user would say it."""
+    if kind.startswith("Literal"):
+        return "one of " + ", ".join(_choices(kind))
+    words = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "str": "text",
+        "tuple[int, ...]": "whole numbers as in 0,3",
+    }
+    return " or ".join("none" if part == "None" else words[part] for part in kind.split(" | "))
+
+
+def _choices(kind: str) -> list[str]:
+    return [part.strip(" \"'") for part in kind.removeprefix("Literal[").removesuffix("]").split(",")]
+
+
+def _check_kinds(config: Any) -> None:
+    """Raise UsageError for a value of another kind; numbers and paths become text, lists tuples, where the field is one."""
+    for field in fields(config):
+        kind, value = str(field.type), getattr(config, field.name)
+        if kind.startswith(("str", "Literal")) and isinstance(value, int | PurePath) and not isinstance(value, bool):
+            value = str(value)
+        if kind.startswith("tuple") and isinstance(value, list):
+            value = tuple(value)
+        if not _fits(kind, value):
+            raise UsageError(f"{field.name}: expected {words_of_type(kind)}, got {value!r}")
+        object.__setattr__(config, field.name, value)
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind.startswith("Literal"):
+        return value in _choices(kind)
+    if isinstance(value, tuple):
+        return "tuple" in kind and all(type(part) is int for part in value)
+    kinds = {"int": int, "float": int | float, "bool": bool, "str": str, "None": type(None)}
+    return any(
+        part in kinds and isinstance(value, kinds[part]) and (part == "bool" or not isinstance(value, bool)) for part in kind.split(" | ")
+    )
+
+
 def _shared_rules(config: Any) -> None:
+    _check_kinds(config)
     imgsz = getattr(config, "imgsz", None)
     if imgsz is not None and (imgsz < STRIDE or imgsz % STRIDE):
         near = max(STRIDE, round(imgsz / STRIDE) * STRIDE)

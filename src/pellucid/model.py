@@ -1,4 +1,7 @@
-"""The facade: a model by name or file, and what can be done with it. The command line calls the same functions."""
+"""The facade: a model by name or file, and what can be done with it. The command line calls the same functions.
+
+What only training or scoring needs is imported there, so that looking at a picture starts at once.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
-from .data.module import DataModule
-from .data.readers import open_dataset
 from .errors import UsageError
-from .evaluate.run import Scores, evaluate
 from .models.count import count_flops, count_parameters
-from .predict.run import predict as find
-from .results import Result
 from .train.device import pick_device, pick_precision
 from .train.folder import new_folder, write_json
-from .train.report import write_scores
-from .train.run import TrainResult, resume_config, train, worker_count
 from .zoo import Card, make_task, open_model
 
 if TYPE_CHECKING:
+    from .evaluate.run import Scores
     from .models.build import Detector
+    from .results import Result
+    from .train.run import TrainResult
 
 
 class Model:
@@ -35,6 +34,8 @@ class Model:
 
     def train(self, **settings: Any) -> TrainResult:
         """Train from these weights on `data`; afterwards this model is the best epoch. Fields of `TrainConfig`."""
+        from .train.run import resume_config, train
+
         plain = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
         config = resume_config(plain) if plain.get("resume") else merged(TrainConfig(), {"model": self.name, **plain})
         result = train(config)
@@ -70,6 +71,12 @@ class Model:
 
 def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> tuple[Scores, Path]:
     """Score a model on a split and write the report; the scores and the run folder."""
+    from .data.module import DataModule
+    from .data.readers import open_dataset
+    from .evaluate.run import evaluate
+    from .train.report import write_scores
+    from .train.run import worker_count
+
     required(config, "model", "data")
     device = pick_device(config.device)
     precision = pick_precision(config.precision, device)
@@ -89,6 +96,8 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
 
 def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | None = None) -> Iterator[Result]:
     """Results one by one; nothing is written."""
+    from .predict.run import predict as find
+
     device = pick_device(config.device)
     detector, card = opened or open_model(config.model)
     names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch")

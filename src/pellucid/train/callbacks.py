@@ -47,6 +47,8 @@ class EpochEnd(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._since = time.perf_counter()
+        if not self.journal.batch:
+            pl_module.step.clear_losses()  # a checkpoint written at an epoch's end still holds those of that epoch
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.journal.interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -26,6 +27,7 @@ from ..data.readers import open_dataset
 from ..errors import CheckpointError, UsageError
 from ..evaluate.run import Scores, evaluate
 from ..models.build import Detector
+from ..tasks import TASKS
 from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
 from .callbacks import EpochEnd, Interrupt, NonFinite
 from .device import pick_device, pick_precision
@@ -111,11 +113,17 @@ def open_all(config: TrainConfig) -> tuple[DataSet, Detector, Card]:
     dataset = open_dataset(config.data, needs=make_task(card).needs, splits=("train", "val"), strict=config.strict)
     dataset = dataset.single_class() if config.single_cls else dataset
     classes = {"names": dataset.names, "category_ids": dataset.category_ids}
-    card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config))
+    card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config), task_args=task_args_of(config, card))
     detector = create(card, config.seed)
     if config.model in shipped_names() or Path(config.model).suffix:
         take_weights(detector, given)
     return dataset, detector, card
+
+
+def task_args_of(config: TrainConfig, card: Card) -> dict[str, Any]:
+    """The arguments of the card's task, with those that are settings (gains, units) as `config` has them."""
+    own = [name for name in inspect.signature(TASKS[card.task]).parameters if hasattr(config, name)]
+    return {**card.task_args, **{name: getattr(config, name) for name in own}}
 
 
 def take_weights(detector: nn.Module, given: nn.Module) -> None:

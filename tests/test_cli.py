@@ -1,0 +1,185 @@
+"""The command line: both spellings, files, did-you-mean, exit codes, machine-readable forms."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from pellucid import cli
+from pellucid.cli import VERBS, main, parser_of, read_settings
+from pellucid.config import EnvConfig, PredictConfig, TrainConfig, ValConfig, merged
+from pellucid.errors import UsageError
+from tests.train.conftest import make_squares
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_squares(tmp_path_factory.mktemp("cli"), train=4, val=2)
+
+
+def said(capsys, *words):
+    """Exit code, stdout and stderr of a command."""
+    code = main([str(word) for word in words])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_both_spellings_and_switches_mean_the_same():
+    wanted = {"model": "detect-n", "lr0": 1e-3, "json": True, "workers": None, "exist_ok": False, "close_mosaic": 3}
+    spelled = ["model=detect-n", "lr0=1e-3", "json=yes", "workers=none", "exist_ok=false", "close_mosaic=3"]
+    dashed = ["--model", "detect-n", "--lr0=1e-3", "--json", "--workers", "none", "--exist-ok", "no", "--close-mosaic", "3"]
+    assert read_settings("train", spelled) == read_settings("train", dashed) == wanted
+    assert read_settings("predict", ["classes=0,3"]) == read_settings("predict", ["classes=[0, 3]"]) == {"classes": (0, 3)}
+    assert read_settings("val", ["precision=32", "device=0", "name=7"]) == {"precision": "32", "device": "0", "name": "7"}
+
+
+def test_words_win_over_the_file_and_a_file_is_checked(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("epochs: 3\nbatch: 4\nprecision: 32\ndevice: 0\nmosaic: 0.5\n")
+    assert read_settings("train", ["batch=9", f"config={file}"]) == {
+        "epochs": 3,
+        "batch": 9,
+        "precision": "32",
+        "device": "0",
+        "mosaic": 0.5,
+    }
+    file.write_text("epoch: 3\n")
+    with pytest.raises(UsageError, match=r"a.yaml: unknown setting 'epoch': did you mean epochs\?"):
+        read_settings("train", [f"config={file}"])
+    file.write_text("- 1\n")
+    with pytest.raises(UsageError, match="got list"):
+        read_settings("train", [f"config={file}"])
+    file.write_text("{ : :")
+    with pytest.raises(UsageError, match="expected YAML"):
+        read_settings("train", [f"config={file}"])
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_shows_every_field_with_its_line_and_an_example(name, capsys):
+    code, out, _ = said(capsys, *name.split(), "--help")
+    flat = " ".join(out.split())
+    assert code == 0
+    assert " ".join(VERBS[name].example.split()) in flat
+    for field in fields(VERBS[name].config):
+        assert f"--{field.name} " in out
+    helps = {action.dest: action.help for action in parser_of(name)._actions}
+    assert all(helps[field.name] for field in fields(VERBS[name].config))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["trian"], 2, "did you mean train?"),
+        (["data"], 2, "did you mean data check?"),
+        (["train", "epoch=3"], 2, "did you mean epochs?"),
+        (["train", "--epochs"], 2, "expected a value after --epochs"),
+        (["train", "epochs=many"], 2, "epochs: expected a whole number, got 'many'"),
+        (["train", "precision=8"], 2, "expected one of auto, 32, 16, bf16"),
+        (["train", "batch=auto"], 2, "batch: expected a whole number"),
+        (["train", "epochs"], 2, "expected key=value"),
+        (["predict", "save_txt"], 2, "write save_txt=true"),
+        (["predict", "half=true"], 2, "does not offer"),
+        (["train", "data=x"], 2, "model: expected a value, got none"),
+        (["train", "model=detect-n", "data=/no/such"], 3, "/no/such"),
+        (["train", "model=detect-n", "data=x", "device=7"], 2, "device: expected the number of a GPU, got 7"),
+        (["train", "model=detect-n", "data=x", "device=0,1"], 2, "several is not built"),
+        (["train", "imgsz=100"], 2, "imgsz: expected a multiple of 32, got 100; take 96"),
+        (["train", "resume=/no/run"], 3, "/no/run/weights/last.ckpt"),
+        (["train", "config=/no/file.yaml"], 3, "/no/file.yaml"),
+        (["info", "model=detect-q"], 2, "detect-q"),
+        (["val", "model=/no/w.safetensors", "data=x"], 3, "/no/w.safetensors"),
+        (["data", "check", "data=x", "task=detekt"], 2, "task: expected one of detect"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_an_exit_code(words, code, part, capsys):
+    found, out, err = said(capsys, *words)
+    assert found == code
+    assert err.startswith("error: ")
+    assert part in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_nothing_to_do_shows_the_verbs(capsys):
+    assert said(capsys)[0] == 2
+    code, out, _ = said(capsys, "--help")
+    assert code == 0
+    assert all(name in out for name in VERBS)
+
+
+@pytest.mark.parametrize(("nc", "params", "fused", "gflops"), [(80, 2_572_280, 2_408_932, 5.36), (2, 2_504_580, 2_375_226, 5.19)])
+def test_info_prints_the_counted_figures(nc, params, fused, gflops, capsys):
+    code, out, _ = said(capsys, "info", "model=detect-n", f"nc={nc}", "imgsz=640", "--json")
+    assert code == 0
+    figures = {"model": "detect-n", "task": "detect", "scale": "n", "nc": nc, "imgsz": 640, "params": params, "params_fused": fused}
+    assert json.loads(out) == {**figures, "gflops": gflops}
+    assert f"{params:,}" in said(capsys, "info", "model=detect-n", f"nc={nc}")[1]
+
+
+def test_env_is_json_on_request(capsys):
+    assert json.loads(said(capsys, "env", "--json")[1])["packages"]["torch"]
+    assert "torch" in said(capsys, "env")[1]
+
+
+def test_train_val_predict_check_by_their_machine_readable_forms(data, tmp_path, capsys):
+    common = ["workers=0", "device=cpu", f"project={tmp_path}", "--json", "plots=false"]
+    code, out, err = said(capsys, "train", "model=detect-n", f"data={data}", "epochs=1", "batch=2", "imgsz=64", *common)
+    assert code == 0
+    assert "epoch 1/1" in err
+    trained = json.loads(out)
+    assert set(trained) >= {"run_dir", "best", "images_per_s", "wall_s"}
+    assert set(trained["best"]) == {"metric", "value", "epoch"}
+    weights = f"{trained['run_dir']}/weights/best.safetensors"
+
+    code, out, _ = said(capsys, "val", f"model={weights}", f"data={data}", *common)
+    scores = json.loads(out)
+    assert code == 0
+    assert scores["e2e"]["box/ap"] == trained["scores"]["e2e"]["box/ap"]
+    assert set(scores) >= {"task", "protocol", "e2e", "nms", "gap", "run_dir"}
+    assert "speed" in scores["nms"]
+
+    source = data.parent / "images" / "val"
+    words = [f"model={weights}", f"source={source}", "conf=0", f"project={tmp_path}", "device=cpu"]
+    code, out, _ = said(capsys, "predict", *words, "--json", "save_txt=true", "save_json=true")
+    results = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert len(results) == 2
+    assert all(result["objects"] for result in results)
+    folder = tmp_path / "detect" / "predict"
+    assert {path.name for path in folder.rglob("*") if path.is_file()} == {"0.png", "1.png", "0.txt", "1.txt", "predictions.json"}
+    assert {record["image_id"] for record in json.loads((folder / "predictions.json").read_text())} == {0, 1}
+    assert "kind" in said(capsys, "predict", *words, "save=false")[1]
+
+    code, out, _ = said(capsys, "data", "check", f"data={data}", "imgsz=64", "--json")
+    assert code in (0, 1)
+    assert json.loads(out)
+
+
+def test_python_values_are_checked_and_made_fit():
+    assert TrainConfig(device=0, precision=32).device == "0"
+    assert PredictConfig(classes=[1, 2]).classes == (1, 2)
+    for bad in ({"epochs": "3"}, {"epochs": True}, {"lr0": "x"}, {"cache": "maybe"}, {"plots": 1}, {"workers": 1.5}):
+        with pytest.raises(UsageError, match=next(iter(bad))):
+            TrainConfig(**bad)
+    with pytest.raises(UsageError, match="did you mean max_det"):
+        merged(ValConfig(), {"maxdet": 3})
+
+
+OUT_OF_RANGE = {"epochs": 0, "batch": 0, "fraction": 0.0, "mosaic": 2.0, "lr0": 0.0, "workers": -1, "ema_decay": 1.5, "patience": -1}
+
+
+@pytest.mark.parametrize("bad", [{key: value} for key, value in OUT_OF_RANGE.items()], ids=list(OUT_OF_RANGE))
+def test_values_out_of_range_are_refused(bad):
+    with pytest.raises(UsageError, match=next(iter(bad))):
+        TrainConfig(**bad)
+
+
+def test_reading_the_command_line_needs_no_torch():
+    code = "import sys; from pellucid.cli import read_settings; read_settings('train', ['epochs=3']); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_every_verb_has_its_own_settings():
+    assert {verb.config for verb in VERBS.values()} >= {TrainConfig, ValConfig, PredictConfig, EnvConfig}
+    assert callable(cli.main)
