@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .config import CheckConfig, EnvConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, check_key, merged, words_of_type
+from .config import CheckConfig, EnvConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, check_key, merged
 from .errors import MissingFileError, PellucidError, PellucidWarning, UsageError
+from .rules import words_of_type
 
 HELP = ("-h", "--help", "help")
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")

@@ -6,12 +6,12 @@ The line under a field is its help. A value that cannot be used is refused here,
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from pathlib import PurePath
 from typing import Any, Literal
 
 from .errors import UsageError
+from .rules import STRIDE as STRIDE
+from .rules import at_least, shared_rules, within
 
-STRIDE = 32  # sides of a canvas are multiples of this
 REFUSED = {  # familiar names that no verb takes
     "half": "half precision is precision=16",
     "stream": "results always come one by one here",
@@ -137,13 +137,13 @@ class TrainConfig:
     """End with one JSON object on stdout."""
 
     def __post_init__(self) -> None:
-        _shared_rules(self)
-        _at_least(self, 1, "epochs", "nbs", "val_every")
-        _at_least(self, 0, "patience", "freeze", "close_mosaic", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
-        _at_least(self, 0, "clip_norm", "ema_ramp", "box", "cls", "l1", "scale", "translate", "degrees", "shear", "hsv_h", "hsv_s", "hsv_v")
-        _within(self, 0, 1, "mosaic", "mixup", "fliplr", "flipud", "momentum", "warmup_momentum", "ema_decay", "share_start", "share_end")
+        shared_rules(self)
+        at_least(self, 1, "epochs", "nbs", "val_every")
+        at_least(self, 0, "patience", "freeze", "close_mosaic", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
+        at_least(self, 0, "clip_norm", "ema_ramp", "box", "cls", "l1", "scale", "translate", "degrees", "shear", "hsv_h", "hsv_s", "hsv_v")
+        within(self, 0, 1, "mosaic", "mixup", "fliplr", "flipud", "momentum", "warmup_momentum", "ema_decay", "share_start", "share_end")
         if self.accumulate is not None:
-            _at_least(self, 1, "accumulate")
+            at_least(self, 1, "accumulate")
         if self.lr0 is not None and not 0 < self.lr0 < float("inf"):
             raise UsageError(f"lr0: expected a finite number above 0, got {self.lr0}; leave it out for the usual one")
         if not 0 < self.fraction <= 1:
@@ -203,8 +203,8 @@ class ValConfig:
     """Print the scores as one JSON object on stdout."""
 
     def __post_init__(self) -> None:
-        _shared_rules(self)
-        _within(self, 0, 1, "conf", "iou")
+        shared_rules(self)
+        within(self, 0, 1, "conf", "iou")
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ class PredictConfig:
     """Print one JSON object a picture on stdout."""
 
     def __post_init__(self) -> None:
-        _shared_rules(self)
-        _within(self, 0, 1, "conf", "iou")
+        shared_rules(self)
+        within(self, 0, 1, "conf", "iou")
         if self.save_conf and not self.save_txt:
             raise UsageError("save_conf: expected save_txt=true beside it, got save_conf alone; add save_txt=true")
         if self.agnostic_nms and self.path != "nms":
@@ -273,7 +273,7 @@ class CheckConfig:
     """Print the report as one JSON object on stdout."""
 
     def __post_init__(self) -> None:
-        _shared_rules(self)
+        shared_rules(self)
 
 
 @dataclass(frozen=True)
@@ -290,9 +290,9 @@ class InfoConfig:
     """Print one JSON object on stdout."""
 
     def __post_init__(self) -> None:
-        _shared_rules(self)
+        shared_rules(self)
         if self.nc is not None:
-            _at_least(self, 1, "nc")
+            at_least(self, 1, "nc")
 
 
 @dataclass(frozen=True)
@@ -331,70 +331,3 @@ def check_key(kind: type, key: str) -> None:
     near = get_close_matches(key, names, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
     raise UsageError(f"unknown setting {key!r}: {hint}")
-
-
-def words_of_type(kind: str) -> str:
-    """The annotation of a field as a user would say it."""
-    if kind.startswith("Literal"):
-        return "one of " + ", ".join(_choices(kind))
-    words = {
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "str": "text",
-        "tuple[int, ...]": "whole numbers as in 0,3",
-    }
-    return " or ".join("none" if part == "None" else words[part] for part in kind.split(" | "))
-
-
-def _choices(kind: str) -> list[str]:
-    return [part.strip(" \"'") for part in kind.removeprefix("Literal[").removesuffix("]").split(",")]
-
-
-def _check_kinds(config: Any) -> None:
-    """Raise UsageError for a value of another kind; numbers and paths become text, lists tuples, where the field is one."""
-    for field in fields(config):
-        kind, value = str(field.type), getattr(config, field.name)
-        if kind.startswith(("str", "Literal")) and isinstance(value, int | PurePath) and not isinstance(value, bool):
-            value = str(value)
-        if kind.startswith("tuple") and isinstance(value, list):
-            value = tuple(value)
-        if not _fits(kind, value):
-            raise UsageError(f"{field.name}: expected {words_of_type(kind)}, got {value!r}")
-        object.__setattr__(config, field.name, value)
-
-
-def _fits(kind: str, value: Any) -> bool:
-    if kind.startswith("Literal"):
-        return value in _choices(kind)
-    if isinstance(value, tuple):
-        return "tuple" in kind and all(type(part) is int for part in value)
-    kinds = {"int": int, "float": int | float, "bool": bool, "str": str, "None": type(None)}
-    return any(
-        part in kinds and isinstance(value, kinds[part]) and (part == "bool" or not isinstance(value, bool)) for part in kind.split(" | ")
-    )
-
-
-def _shared_rules(config: Any) -> None:
-    _check_kinds(config)
-    imgsz = getattr(config, "imgsz", None)
-    if imgsz is not None and (imgsz < STRIDE or imgsz % STRIDE):
-        near = max(STRIDE, round(imgsz / STRIDE) * STRIDE)
-        raise UsageError(f"imgsz: expected a multiple of {STRIDE}, got {imgsz}; take {near}")
-    _at_least(config, 1, *({"batch", "max_det"} & {field.name for field in fields(config)}))
-    if getattr(config, "workers", None) is not None:
-        _at_least(config, 0, "workers")
-
-
-def _at_least(config: Any, low: float, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not low <= value < float("inf"):
-            raise UsageError(f"{name}: expected a finite number of at least {low}, got {value}")
-
-
-def _within(config: Any, low: float, high: float, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not low <= value <= high:
-            raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}")

@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import Callback, Trainer
 from torch import nn
 
 from ..errors import PellucidError
 from .folder import whole_file
 from .journal import Journal
 from .progress import Throughput
+from .report import plot_batch
 
 SKIP_LIMIT = 100  # non-finite steps after which a run is stopped
+PREVIEWS = 3  # training batches that are drawn
 SKIP_CHECK = 50  # steps between looks at their number, each of which waits for the device
 
 
@@ -45,12 +47,12 @@ class EpochEnd(Callback):
         self.patience = patience
         self._since = time.perf_counter()
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._since = time.perf_counter()
         if not self.journal.batch:
             pl_module.step.clear_losses()  # a checkpoint written at an epoch's end still holds those of that epoch
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         if self.journal.interrupted:
             return
         number = trainer.current_epoch + 1
@@ -65,12 +67,12 @@ class EpochEnd(Callback):
                 shutil.copyfile(self.journal.last, part)
         self._stop_early(trainer)
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """The journal takes the place of Lightning's loop counters."""
         checkpoint.pop("loops", None)
         checkpoint["run"] = self.journal.state()
 
-    def _training_figures(self, trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    def _training_figures(self, trainer: Trainer, module: Any) -> dict[str, float]:
         images, seconds, waited = self.throughput.current()
         losses = {f"train/{name}": float(value) for name, value in module.last_losses.items()}
         rate = {"images_per_s": images / seconds if images else float("nan"), "wait": waited / max(seconds, 1e-9)}
@@ -92,11 +94,11 @@ class Interrupt(Callback):
         self.asked = False
         self._handlers: dict[int, Any] = {}
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         if threading.current_thread() is threading.main_thread():
             self._handlers = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.journal.batch = batch_idx + 1
         if not self.asked:
             return
@@ -104,15 +106,15 @@ class Interrupt(Callback):
             self._stop(trainer)
             save(trainer, self.journal.last)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """A signal that came while the epoch was scored: everything has been saved already."""
         if self.asked:
             self._stop(trainer)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._give_back()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         self._give_back()
 
     def _stop(self, trainer: Trainer) -> None:
@@ -136,14 +138,14 @@ class NonFinite(Callback):
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (batch_idx + 1) % SKIP_CHECK == 0:
             self._look(pl_module)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._look(pl_module)
 
-    def _look(self, module: LightningModule) -> None:
+    def _look(self, module: Any) -> None:
         skipped = int(module.skipped)
         if skipped < SKIP_LIMIT:
             return
@@ -152,3 +154,21 @@ class NonFinite(Callback):
             f"expected finite gradients, got {skipped} non-finite steps by epoch {self.journal.epoch + 1} (losses {losses}); "
             f"lower lr0 or take precision=32, then resume={self.journal.folder}"
         )
+
+
+class Previews(Callback):
+    """Draws the first training batches, after the epoch, so that no step waits for it."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.names = names
+        self._kept: list[Any] = []
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 0 and batch_idx < PREVIEWS:
+            self._kept.append(batch)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        for number, batch in enumerate(self._kept):
+            plot_batch(self.folder / f"train_batch{number}.jpg", batch, self.names)
+        self._kept = []

@@ -211,11 +211,11 @@ def ticks(low: float, high: float, whole: bool = False) -> list[float]:
 
 
 def span(values: np.ndarray) -> tuple[float, float]:
-    """Smallest and largest value, never equal."""
+    """Smallest and largest value, or half a unit around them where they are as good as equal."""
     if not len(values):
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    return (low, high) if high - low > 1e-9 * max(abs(low), abs(high), 1e-3) else (low - 0.5, high + 0.5)
 
 
 def nice_span(values: np.ndarray) -> tuple[float, float]:

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.profilers import Profiler
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from .journal import Journal
 
+BAR_TEXT = "{task.description}  {task.completed}/{task.total}  {task.fields[words]}"
 REFRESH_S = 0.25  # seconds between redraws of the bar
 QUIET_S = 30.0  # seconds between plain lines within an epoch
 LOSS_STEPS = 50  # steps between reads of the losses, each of which waits for the device
@@ -49,18 +51,18 @@ class Throughput(Callback):
         self._mark: tuple[int, float, float] = (0, 0.0, 0.0)  # images, time, waited at the start of what is being measured
         self._images = 0
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._restored = self._restored if self._started else pl_module.optimizer_steps
         self._set_mark()
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._images += len(batch)
         if not self._started and pl_module.optimizer_steps > self._restored:
             self._started = True
             wait_for(pl_module.device)
             self._set_mark()
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         wait_for(pl_module.device)
         if not self._started:
             self._set_mark()
@@ -93,25 +95,25 @@ class Report(Callback):
         self._began = self._drawn = time.perf_counter()
         self._losses = ""
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._began = time.perf_counter()
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._drawn, self._losses = time.perf_counter(), ""
         if self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[words]}"))
+            columns = (BarColumn(16), TextColumn(BAR_TEXT, table_column=Column(no_wrap=True, overflow="ellipsis")))
             self.bar = Progress(*columns, console=self.console, auto_refresh=False, transient=True)
             self.bar.add_task(self._epoch(trainer.current_epoch), total=int(trainer.num_training_batches), words="")
             self.bar.start()
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if batch_idx % LOSS_STEPS == 0:
             self._losses = words_of(pl_module.last_losses)
         now = time.perf_counter()
         if now - self._drawn < (REFRESH_S if self.bar else QUIET_S):
             return
         self._drawn = now
-        words = f"{self._losses}  {self._rate()}  {self._left(trainer, batch_idx + 1)}"
+        words = f"{self._rate()}  {self._left(trainer, batch_idx + 1)}  {self._losses}"
         if self.bar:
             self.bar.update(self.bar.task_ids[0], completed=batch_idx + 1, words=words, refresh=True)
         else:
@@ -119,7 +121,7 @@ class Report(Callback):
                 f"{self._epoch(trainer.current_epoch)}  {batch_idx + 1}/{int(trainer.num_training_batches)}  {words}", soft_wrap=True
             )
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """One line that stays; called after the epoch has been scored and saved."""
         self._stop_bar()
         if self.journal.interrupted:
@@ -130,7 +132,7 @@ class Report(Callback):
         parts = [self._epoch(trainer.current_epoch), words_of(losses), words_of(scores), self._rate_of(row), self._left(trainer, 0, done=1)]
         self.console.print("  ".join(part for part in parts if part), soft_wrap=True)
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         self._stop_bar()
 
     def _stop_bar(self) -> None:

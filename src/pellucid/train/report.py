@@ -79,6 +79,12 @@ def _plot_scores(folder: Path, scores: Any, index: Index) -> None:
 
 def _plot_predictions(path: Path, found: Mapping[int, Instances], index: Index) -> None:
     rows = sorted(found)[:SHOWN]
-    kept = [found[row][found[row].scores >= SHOWN_SCORE].to(torch.device("cpu")) for row in rows]
+    kept = [found[row][confident(found[row])].to("cpu") for row in rows]
     if rows:
         contact_sheet([read_image(index.path(row)) for row in rows], kept, index.names).save(path, quality=90)
+
+
+def confident(instances: Instances) -> torch.Tensor:
+    """(n,) bool: the objects that a preview shows."""
+    assert instances.scores is not None
+    return instances.scores >= SHOWN_SCORE

@@ -29,17 +29,16 @@ from ..evaluate.run import Scores, evaluate
 from ..models.build import Detector
 from ..tasks import TASKS
 from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
-from .callbacks import EpochEnd, Interrupt, NonFinite
+from .callbacks import EpochEnd, Interrupt, NonFinite, Previews
 from .device import pick_device, pick_precision
 from .folder import environment, find_run, new_folder, read_args, whole_file, write_args, write_json
 from .journal import Journal
 from .module import DetectorModule
 from .preflight import check_room, summary
 from .progress import LoaderClock, Report, Throughput
-from .report import plot_batch, plot_curves, plot_labels, write_scores
+from .report import plot_curves, plot_labels, write_scores
 
 FREE_ON_RESUME = {"resume", "device", "workers", "cache", "plots", "json"}  # settings that do not change the figures
-PREVIEWS = 3  # training batches that are drawn
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def open_all(config: TrainConfig) -> tuple[DataSet, Detector, Card]:
     given, card = open_model(config.model)
     dataset = open_dataset(config.data, needs=make_task(card).needs, splits=("train", "val"), strict=config.strict)
     dataset = dataset.single_class() if config.single_cls else dataset
-    classes = {"names": dataset.names, "category_ids": dataset.category_ids}
+    classes: dict[str, Any] = {"names": dataset.names, "category_ids": dataset.category_ids}
     card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config), task_args=task_args_of(config, card))
     detector = create(card, config.seed)
     if config.model in shipped_names() or Path(config.model).suffix:
@@ -230,9 +229,9 @@ def make_trainer(config: TrainConfig, callbacks: list[Callback], clock: LoaderCl
 
 def place(trainer: Trainer, journal: Journal) -> None:
     """Tell Lightning's counters where training goes on: the epoch, and the batches of it that are done."""
-    progress = trainer.fit_loop.epoch_progress.current
+    progress: Any = trainer.fit_loop.epoch_progress.current
     progress.ready = progress.started = progress.processed = progress.completed = journal.epoch
-    batches = trainer.fit_loop.epoch_loop.batch_progress.current
+    batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     batches.ready = batches.started = batches.processed = batches.completed = journal.batch
     trainer.fit_loop.epoch_loop.restarting = journal.batch > 0
 
@@ -269,24 +268,6 @@ class TrainingData(DataModule):
         if self._scoring is None:
             self._scoring = self.val_dataloader()
         return self._scoring
-
-
-class Previews(Callback):
-    """Draws the first training batches, after the epoch, so that no step waits for it."""
-
-    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
-        self.folder = folder
-        self.names = names
-        self._kept: list[Any] = []
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if trainer.current_epoch == 0 and batch_idx < PREVIEWS:
-            self._kept.append(batch)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for number, batch in enumerate(self._kept):
-            plot_batch(self.folder / f"train_batch{number}.jpg", batch, self.names)
-        self._kept = []
 
 
 @contextmanager

@@ -1,0 +1,78 @@
+"""Rules that settings are held to: the kind of a value, its range; a broken rule is a UsageError that names the setting."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import PurePath
+from typing import Any
+
+from .errors import UsageError
+
+STRIDE = 32  # sides of a canvas are multiples of this
+
+
+def words_of_type(kind: str) -> str:
+    """The annotation of a field as a user would say it."""
+    if kind.startswith("Literal"):
+        return "one of " + ", ".join(_choices(kind))
+    words = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "str": "text",
+        "tuple[int, ...]": "whole numbers as in 0,3",
+    }
+    return " or ".join("none" if part == "None" else words[part] for part in kind.split(" | "))
+
+
+def _choices(kind: str) -> list[str]:
+    return [part.strip(" \"'") for part in kind.removeprefix("Literal[").removesuffix("]").split(",")]
+
+
+def _check_kinds(config: Any) -> None:
+    """Raise UsageError for a value of another kind; numbers and paths become text, lists tuples, where the field is one."""
+    for field in fields(config):
+        kind, value = str(field.type), getattr(config, field.name)
+        if kind.startswith(("str", "Literal")) and isinstance(value, int | PurePath) and not isinstance(value, bool):
+            value = str(value)
+        if kind.startswith("tuple") and isinstance(value, list):
+            value = tuple(value)
+        if not _fits(kind, value):
+            raise UsageError(f"{field.name}: expected {words_of_type(kind)}, got {value!r}")
+        object.__setattr__(config, field.name, value)
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind.startswith("Literal"):
+        return value in _choices(kind)
+    if isinstance(value, tuple):
+        return "tuple" in kind and all(type(part) is int for part in value)
+    kinds = {"int": int, "float": int | float, "bool": bool, "str": str, "None": type(None)}
+    return any(
+        part in kinds and isinstance(value, kinds[part]) and (part == "bool" or not isinstance(value, bool)) for part in kind.split(" | ")
+    )
+
+
+def shared_rules(config: Any) -> None:
+    _check_kinds(config)
+    imgsz = getattr(config, "imgsz", None)
+    if imgsz is not None and (imgsz < STRIDE or imgsz % STRIDE):
+        near = max(STRIDE, round(imgsz / STRIDE) * STRIDE)
+        raise UsageError(f"imgsz: expected a multiple of {STRIDE}, got {imgsz}; take {near}")
+    at_least(config, 1, *({"batch", "max_det"} & {field.name for field in fields(config)}))
+    if getattr(config, "workers", None) is not None:
+        at_least(config, 0, "workers")
+
+
+def at_least(config: Any, low: float, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not low <= value < float("inf"):
+            raise UsageError(f"{name}: expected a finite number of at least {low}, got {value}")
+
+
+def within(config: Any, low: float, high: float, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}")
