@@ -2,16 +2,21 @@
 
 import csv
 import json
+import math
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
 
 from pellucid.config import TrainConfig
-from pellucid.errors import PellucidWarning, UsageError
+from pellucid.errors import PellucidError, PellucidWarning, UsageError
+from pellucid.train import run
+from pellucid.train.callbacks import Interrupt, NonFinite
+from pellucid.train.journal import Journal
 from pellucid.train.module import DetectorModule
 from pellucid.train.preflight import check_room
 from pellucid.train.run import open_all, resume_config, train
@@ -41,8 +46,8 @@ def straight(squares, tmp_path_factory):
 
 
 def stop_after(monkeypatch, steps):
-    """Send SIGTERM to this process in the `steps`-th training step."""
-    real, seen = DetectorModule.training_step, []
+    """Send SIGTERM to this process in the `steps`-th training step; 0: while the first epoch is scored."""
+    real, flat_scores, seen = DetectorModule.training_step, run._flat, []
 
     def step(self, *args):
         seen.append(1)
@@ -50,7 +55,13 @@ def stop_after(monkeypatch, steps):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, *args)
 
+    def scored(scores):
+        if not steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return flat_scores(scores)
+
     monkeypatch.setattr(DetectorModule, "training_step", step)
+    monkeypatch.setattr(run, "_flat", scored)
 
 
 def state_of(result):
@@ -92,7 +103,7 @@ def test_best_is_the_best_row_and_its_metric_is_written_down(straight):
     assert straight.value == pytest.approx(max(values), rel=1e-4)
 
 
-@pytest.mark.parametrize("steps", [6, 5], ids=["inside a window", "at an epoch's last batch"])
+@pytest.mark.parametrize("steps", [6, 5, 0], ids=["inside a window", "at an epoch's last batch", "after an epoch"])
 def test_a_stopped_run_goes_on_bit_for_bit(steps, straight, squares, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         stop_after(patch, steps)
@@ -100,7 +111,8 @@ def test_a_stopped_run_goes_on_bit_for_bit(steps, straight, squares, tmp_path, m
     assert stopped.interrupted
     assert stopped.scores is None
     position = state_of(stopped)["run"]
-    assert position["epoch"] * 5 + position["batch"] == {6: 7, 5: 5}[steps]
+    assert position["epoch"] * 5 + position["batch"] == {6: 7, 5: 5, 0: 5}[steps]
+    assert (position["batch"] == 0) == (steps == 0)
     resumed = train(TrainConfig(resume=str(stopped.run_dir)))
     assert not resumed.interrupted
     assert resumed.run_dir == stopped.run_dir
@@ -118,6 +130,21 @@ def test_a_stopped_run_goes_on_bit_for_bit(steps, straight, squares, tmp_path, m
 def test_signal_handlers_are_given_back(straight):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+def test_a_second_signal_stops_at_once(tmp_path):
+    interrupt = Interrupt(Journal(tmp_path, 1, "e2e/box/ap"), 1)
+    interrupt._ask(signal.SIGINT, None)
+    assert interrupt.asked
+    with pytest.raises(KeyboardInterrupt):
+        interrupt._ask(signal.SIGINT, None)
+
+
+def test_steps_that_stay_non_finite_end_the_run(tmp_path):
+    guard = NonFinite(Journal(tmp_path, 1, "e2e/box/ap"))
+    guard.on_train_epoch_end(None, SimpleNamespace(skipped=torch.tensor(99.0), last_losses={}))
+    with pytest.raises(PellucidError, match=r"got 100 non-finite steps by epoch 1 .*lower lr0"):
+        guard.on_train_epoch_end(None, SimpleNamespace(skipped=torch.tensor(100.0), last_losses={"box": torch.tensor(math.nan)}))
 
 
 def test_resume_keeps_the_settings_and_refuses_others(straight):
