@@ -74,7 +74,7 @@ def test_equals_the_per_matrix_reference(params):
 def test_singular_values_are_pushed_toward_one():
     torch.manual_seed(1)
     for matrix in (torch.randn(20, 60), torch.randn(64, 64)):
-        values = torch.linalg.svdvals(orthogonalise(matrix))
+        values = torch.linalg.svdvals(orthogonalise(matrix[None])[0])
         assert torch.linalg.svdvals(matrix / matrix.norm()).max() < 0.5
         assert values.median() == pytest.approx(0.95, abs=0.25)
         assert values.max() < 1.25
@@ -85,7 +85,7 @@ def test_a_network_needs_few_batches():
     matrices = [p for p in model.parameters() if p.dim() > 1]
     batches = MatrixBatches(matrices)
     assert len(matrices) == 126
-    assert len(batches.sizes) < 45
+    assert len(batches.sizes) < 12
     assert batches.total < 1.5 * sum(p.numel() for p in matrices)
 
 

@@ -24,6 +24,8 @@ class MuSGD(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "muon": muon, "sgd": sgd})
         self.found_inf: Tensor | None = None
         self._groups = [_GroupState(group, self.state) for group in self.param_groups]
+        matrices = [p for group in self._groups if group.is_matrix for p in group.params]
+        self._batches = MatrixBatches(matrices) if matrices else None
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> object:
@@ -32,9 +34,21 @@ class MuSGD(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group, state in zip(self.param_groups, self._groups, strict=True):
-            state.step(group, self.found_inf)
+        pairs = list(zip(self.param_groups, self._groups, strict=True))
+        rates = [_effective(group, self.found_inf) for group in self.param_groups]
+        ahead = [state.look_ahead(*rate) for (_, state), rate in zip(pairs, rates, strict=True)]
+        turned = self._orthogonal([state.muon_ahead for _, state in pairs if state.is_matrix])
+        for (group, state), (lr, _, _), update in zip(pairs, rates, ahead, strict=True):
+            if state.is_matrix:
+                update = group["sgd"] * update + group["muon"] * turned.pop(0)
+            state.apply(update * lr)
         return loss
+
+    def _orthogonal(self, vectors: list[Tensor]) -> list[Tensor]:
+        """All matrices of all groups in one pass."""
+        if self._batches is None:
+            return []
+        return list(self._batches(torch.cat(vectors)).split([len(vector) for vector in vectors]))
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Restore; the loaded moments are copied into this optimizer's own vectors."""
@@ -44,42 +58,40 @@ class MuSGD(torch.optim.Optimizer):
 
 
 class _GroupState:
-    """Moments of one group as vectors, and the matrices in them."""
+    """Moments of one group as vectors."""
 
     def __init__(self, group: dict, state: dict) -> None:
         self.params: list[Tensor] = group["params"]
         dimensions = {p.dim() > 1 for p in self.params}
         if len(dimensions) > 1:
             raise ValueError("a MuSGD group holds either vectors or weights with >= 2 dimensions; split it, as parameter_groups() does")
-        self.matrices = MatrixBatches(self.params) if dimensions.pop() else None
-        names = ("sgd",) if self.matrices is None else ("sgd", "muon")
-        self.moments = {name: Flat(self.params) for name in names}
+        self.is_matrix = dimensions.pop()
+        self.moments = {name: Flat(self.params) for name in (("sgd", "muon") if self.is_matrix else ("sgd",))}
         self.gradient, self.weight = Flat(self.params), Flat(self.params)
+        self.muon_ahead = self.gradient.vector
         self._place(group)
         self._publish(state)
 
-    def step(self, group: dict, found_inf: Tensor | None) -> None:
-        rate, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
-        if found_inf is not None:
-            skip = found_inf > 0
-            rate, momentum, decay = torch.where(skip, 0.0, rate), torch.where(skip, 1.0, momentum), torch.where(skip, 0.0, decay)
+    def look_ahead(self, lr: Tensor, momentum: Tensor, decay: Tensor) -> Tensor:
+        """m <- mu m + g, then g + mu m, with decay; of a matrix also `muon_ahead`, without."""
         gradient = self.gradient.fill([torch.zeros_like(p) if p.grad is None else p.grad for p in self.params])
-        if self.matrices is None:
-            update = self._look_ahead("sgd", gradient, momentum)
-        else:
-            decayed = gradient + decay * self.weight.fill(self.params)
-            update = group["sgd"] * self._look_ahead("sgd", decayed, momentum)
-            update += group["muon"] * self.matrices(self._look_ahead("muon", gradient, momentum))
-        self.gradient.vector.copy_(update * rate)
-        torch._foreach_sub_(self.params, self.gradient.views)
+        if not self.is_matrix:
+            return self._advance("sgd", gradient, momentum)
+        self.muon_ahead = self._advance("muon", gradient, momentum)
+        return self._advance("sgd", gradient + decay * self.weight.fill(self.params), momentum)
 
-    def _look_ahead(self, name: str, gradient: Tensor, momentum: Tensor) -> Tensor:
-        """m <- mu m + g, then g + mu m."""
+    def _advance(self, name: str, gradient: Tensor, momentum: Tensor) -> Tensor:
         moment = self.moments[name].vector
         moment.mul_(momentum).add_(gradient)
         return gradient + momentum * moment
 
+    def apply(self, update: Tensor) -> None:
+        """Subtract a vector from the parameters."""
+        self.gradient.vector.copy_(update)
+        torch._foreach_sub_(self.params, self.gradient.views)
+
     def adopt(self, group: dict, state: dict) -> None:
+        """Take over loaded moments."""
         self._place(group)
         for name, moment in self.moments.items():
             moment.fill([state[p][name] for p in self.params])
@@ -92,3 +104,12 @@ class _GroupState:
     def _publish(self, state: dict) -> None:
         for position, p in enumerate(self.params):
             state[p] = {name: moment.views[position] for name, moment in self.moments.items()}
+
+
+def _effective(group: dict, found_inf: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(lr, momentum, decay), as 0, 1, 0 where the step is skipped."""
+    lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
+    if found_inf is None:
+        return lr, momentum, decay
+    skip = found_inf > 0
+    return torch.where(skip, 0.0, lr), torch.where(skip, 1.0, momentum), torch.where(skip, 0.0, decay)
