@@ -64,13 +64,13 @@ class TrainConfig:
     close_mosaic: int = 10
     """Mosaic and mixup are off in the last so many epochs; 0 keeps them to the end."""
     optimizer: Literal["auto", "musgd", "adamw"] = "auto"
-    """musgd, adamw, or auto: adamw for runs below 10,000 steps, musgd above."""
+    """musgd (Muon and SGD, the method of the paper), adamw, or auto, which is musgd."""
     lr0: float | None = None
     """Learning rate after the warm-up; none given: 0.01 for musgd, 0.01 / (4 + classes) for adamw."""
     lrf: float = 0.01
     """Final learning rate as a share of lr0, reached in a straight line."""
     momentum: float | None = None
-    """Momentum (musgd) or first beta (adamw); none given: 0.9 for optimizer=auto and adamw, 0.937 for musgd."""
+    """Momentum (musgd) or first beta (adamw); none given: 0.937 for musgd, 0.9 for adamw."""
     weight_decay: float = 5e-4
     """Decay of matrices and kernels; biases and BatchNorm have none."""
     warmup_epochs: float = 3.0
@@ -78,7 +78,7 @@ class TrainConfig:
     warmup_momentum: float = 0.8
     """Momentum of musgd at the first step."""
     warmup_bias_lr: float | None = None
-    """Learning rate of the biases at the first step; none given: 0.1 for optimizer=musgd, else 0."""
+    """Learning rate of the biases at the first step; none given: 0.1 for musgd, 0 for adamw."""
     nbs: int = 64
     """Nominal batch: gradients of about nbs / batch steps are summed into one update."""
     accumulate: int | None = None

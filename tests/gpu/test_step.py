@@ -13,7 +13,7 @@ from pellucid.types import Batch, ImageMeta, Targets
 from pellucid.zoo import Card, create
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
-pytestmark.append(pytest.mark.filterwarnings("ignore:Synchronization debug mode"))
+pytestmark.append(pytest.mark.filterwarnings("default"))  # torch announces the debug mode; Lightning advises on workers
 CARD = Card("detect", "n", ("a", "b", "c"), (0, 1, 2))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -133,7 +134,12 @@ class DataModule(LightningDataModule):
 
     def _settings(self, warped: bool) -> dict[str, Any]:
         workers = self.loading.workers
-        several = {"prefetch_factor": self.loading.prefetch, "persistent_workers": True, "multiprocessing_context": "fork"}
+        several = {
+            "prefetch_factor": self.loading.prefetch,
+            "persistent_workers": True,
+            "multiprocessing_context": "fork",
+            "worker_init_fn": leave_group,
+        }
         return {
             "num_workers": workers,
             "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
@@ -141,3 +147,8 @@ class DataModule(LightningDataModule):
             "generator": torch.Generator().manual_seed(self.loading.seed),  # the loader's own draws stay out of the global stream
             **(several if workers else {}),
         }
+
+
+def leave_group(worker: int) -> None:
+    """Ctrl-C and SIGTERM reach a whole process group; the training process alone decides what they mean and ends its workers."""
+    os.setpgid(0, 0)

@@ -10,8 +10,6 @@ from ..optim.groups import parameter_groups
 from ..optim.musgd import MuSGD
 from ..optim.schedule import Schedule
 
-AUTO_LIMIT = 10_000  # optimizer=auto: AdamW for runs of fewer iterations than this
-
 
 class Updater:
     """An optimizer and its schedule; rates are device tensors filled in place."""
@@ -33,14 +31,13 @@ class Updater:
 
 def make_updater(model: nn.Module, config: TrainConfig, nc: int, iterations: int) -> Updater:
     """Optimizer and schedule of a run of so many batches; rates and momentum that the user left open are chosen here."""
-    adam = config.optimizer == "adamw" or (config.optimizer == "auto" and iterations < AUTO_LIMIT)
-    plain = config.optimizer == "musgd"
+    adam = config.optimizer == "adamw"
     lr = _or(config.lr0, 0.01 / (4 + nc) if adam else 0.01)
-    momentum = _or(config.momentum, 0.937 if plain else 0.9)
+    momentum = _or(config.momentum, 0.9 if adam else 0.937)
     groups = parameter_groups(model, lr, config.weight_decay)
     for group in groups:
         group["base_lr"] = group["lr"]
-        group["warmup_lr"] = _or(config.warmup_bias_lr, 0.1 if plain else 0.0)
+        group["warmup_lr"] = _or(config.warmup_bias_lr, 0.0 if adam else 0.1)
     updates = config.epochs * -(-iterations // (config.epochs * config.accumulation))
     warmup = min(round(config.warmup_epochs * updates / config.epochs), updates // 2)
     schedule = Schedule(updates, warmup, config.lrf, momentum, min(config.warmup_momentum, momentum))

@@ -223,7 +223,6 @@ def make_trainer(config: TrainConfig, callbacks: list[Callback], clock: LoaderCl
         num_sanity_val_steps=0,
         limit_val_batches=0,
         use_distributed_sampler=False,
-        benchmark=device.type == "cuda",
     )
 
 
