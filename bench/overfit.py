@@ -36,7 +36,10 @@ def small_set(data: str, pictures: int, folder: Path) -> tuple[Path, Index]:
         height, width = index.sizes[row].tolist()
         objects, path = index.instances(row), index.path(row)
         (folder / "images" / f"{row:04d}{path.suffix}").symlink_to(path.resolve())
-        centres = [((a + c) / 2 / width, (b + d) / 2 / height, (c - a) / width, (d - b) / height) for a, b, c, d in objects.shapes["boxes"].data.tolist()]
+        centres = [
+            ((a + c) / 2 / width, (b + d) / 2 / height, (c - a) / width, (d - b) / height)
+            for a, b, c, d in objects.shapes["boxes"].data.tolist()
+        ]
         rows = [f"{label} " + " ".join(map(str, box)) for label, box in zip(objects.labels.tolist(), centres, strict=True)]
         (folder / "labels" / f"{row:04d}.txt").write_text("\n".join(rows))
     content = {"path": str(folder), "train": "images", "val": "images", "names": list(whole.names)}
@@ -48,7 +51,7 @@ def recall(weights: Path, index: Index) -> tuple[float, float]:
     """Share of objects found, and of predictions that found one."""
     model, card = load_weights(weights)
     found = predicted = 0
-    device = "0" if torch.cuda.is_available() else "cpu"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     results = predict(model, card, [index.path(row) for row in range(len(index))], conf=0.25, device=device)
     for row, result in enumerate(results):
         objects = index.instances(row)
@@ -74,7 +77,13 @@ def main(options: dict[str, str]) -> dict:
         )
         result = train(config)
         value, precision = recall(result.run_dir / "weights" / "best.safetensors", index)
-    figures = {"objects": len(index.labels), metric: round(value, 4), "precision": round(precision, 4), "goal": goal, "reached": value >= goal}
+    figures = {
+        "objects": len(index.labels),
+        metric: round(value, 4),
+        "precision": round(precision, 4),
+        "goal": goal,
+        "reached": value >= goal,
+    }
     return {"bench": "overfit", **options, "model": model, **figures, "images_per_s": result.images_per_s, "wall_s": result.wall_s}
 
 

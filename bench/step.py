@@ -80,14 +80,23 @@ def measure(options: dict[str, str]) -> dict:
         outputs = detector(batch.images)
     step.forward(batch).backward()
     step.collect()
-    parts = {"network": median_ms(network, repeats), "objective_forward": median_ms(objective, repeats), "update": median_ms(update, repeats)}
+    parts = {
+        "network": median_ms(network, repeats),
+        "objective_forward": median_ms(objective, repeats),
+        "update": median_ms(update, repeats),
+    }
     start = time.perf_counter()
     for _ in range(repeats):
         step(batch)
     synchronize()
     stream = (time.perf_counter() - start) / repeats
     memory = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None
-    figures = {"step_ms": whole, **{f"{k}_ms": v for k, v in parts.items()}, "images_per_s": round(images / stream, 1), "memory_gib": memory}
+    figures = {
+        "step_ms": whole,
+        **{f"{k}_ms": v for k, v in parts.items()},
+        "images_per_s": round(images / stream, 1),
+        "memory_gib": memory,
+    }
     return {**options, **figures}
 
 

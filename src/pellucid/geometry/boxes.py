@@ -52,7 +52,8 @@ class Boxes:
 
 def box_area(boxes: Tensor) -> Tensor:
     """Areas (...,) of xyxy boxes (..., 4); an inverted box has area 0."""
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
+    w, h = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).unbind(-1)
+    return w * h
 
 
 def box_iou(a: Tensor, b: Tensor) -> Tensor:
@@ -85,4 +86,5 @@ def box_ciou(predicted: Tensor, true: Tensor, eps: float = 1e-7) -> Tensor:
 def _intersection(a: Tensor, b: Tensor) -> Tensor:
     low = torch.maximum(a[..., :2], b[..., :2])
     high = torch.minimum(a[..., 2:], b[..., 2:])
-    return (high - low).clamp(min=0).prod(-1)
+    w, h = (high - low).clamp(min=0).unbind(-1)
+    return w * h  # not prod(): its backward counts zeros on the host
