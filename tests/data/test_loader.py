@@ -35,7 +35,7 @@ def module(**loading):
 
 
 def epoch_of(loader, epoch):
-    loader.sampler.set_epoch(epoch)
+    loader.keys.set_epoch(epoch)
     return list(loader)
 
 
@@ -54,6 +54,20 @@ def test_the_same_bytes_for_any_workers_and_cache(workers, cached, tmp_path):
         assert len(expected) == len(found) == len(plain)
         assert all(same(a, b) for a, b in zip(expected, found, strict=True))
         assert sum(int(packed.targets.valid.sum()) for packed in expected) > 20
+
+
+@QUIET
+def test_one_stream_serves_consecutive_epochs_and_a_jump_starts_another():
+    plain, loader = module().train_dataloader(), module(workers=2).train_dataloader()
+    streams = []
+    for epoch in (0, 1, 2, 7, 8, 3):
+        assert all(same(a, b) for a, b in zip(epoch_of(plain, epoch), epoch_of(loader, epoch), strict=True))
+        streams.append(loader.starts)
+    assert streams == [1, 1, 1, 2, 2, 3]
+    loader.keys.set_epoch(4)
+    next(iter(loader))  # left within the epoch: the next pass begins it anew
+    assert all(same(a, b) for a, b in zip(epoch_of(plain, 4), epoch_of(loader, 4), strict=True))
+    assert loader.starts == 4
 
 
 def test_epochs_and_seeds_differ():
@@ -78,7 +92,7 @@ def test_closing_ends_mosaic_and_mixup():
 def test_a_loader_goes_on_behind_what_was_given_out():
     whole = epoch_of(module().train_dataloader(), 2)
     loader = module().train_dataloader()
-    loader.sampler.set_epoch(2)
+    loader.keys.set_epoch(2)
     for _, _packed in zip(range(2), loader, strict=False):
         state = loader.state_dict()
     assert state == {"epoch": 2, "batches": 2}
@@ -93,7 +107,7 @@ def test_a_loader_goes_on_behind_what_was_given_out():
 
 def test_ranks_share_the_rows_equally():
     parts = [EpochSampler(11, 0, rank, 4) for rank in range(4)]
-    rows = [[row for _, row in part] for part in parts]
+    rows = [[row for _, row in part.keys(0)] for part in parts]
     assert {len(part) for part in rows} == {len(parts[0])} == {3}
     assert {row for part in rows for row in part} == set(range(11))
 

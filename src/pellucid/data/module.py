@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,13 +44,13 @@ class Loading:
     prefetch: int = 4  # batches that a worker makes ahead
 
 
-class EpochSampler(Sampler[tuple[int, int]]):
-    """Keys (epoch, row) of all rows in the order of the epoch, less those already done; of several ranks each gets an equal share."""
+class EpochSampler:
+    """Keys (epoch, row) of all rows in the order of an epoch; of several ranks each gets an equal share."""
 
     def __init__(self, length: int, seed: int, rank: int = 0, world: int = 1) -> None:
         self.length, self.seed, self.rank, self.world = length, seed, rank, world
         self.epoch = 0
-        self.skip = 0  # keys of this epoch to leave out
+        self.skip = 0  # keys of this epoch that are done already
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -58,25 +59,50 @@ class EpochSampler(Sampler[tuple[int, int]]):
     def __len__(self) -> int:
         return -(-self.length // self.world)
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        rows = np.resize(order(self.length, self.seed, self.epoch), len(self) * self.world)  # the first rows again, to share equally
-        for row in rows[self.rank :: self.world][self.skip :].tolist():
-            yield self.epoch, row
+    def keys(self, epoch: int) -> list[tuple[int, int]]:
+        rows = np.resize(order(self.length, self.seed, epoch), len(self) * self.world)  # the first rows again, to share equally
+        return [(epoch, row) for row in rows[self.rank :: self.world].tolist()]
+
+
+class EpochBatches(Sampler[list[tuple[int, int]]]):
+    """Batches of keys from the sampler's position on, epoch after epoch without end, so that workers never run dry between two epochs."""
+
+    def __init__(self, sampler: EpochSampler, batch: int) -> None:
+        self.sampler, self.batch = sampler, batch
+
+    def __len__(self) -> int:
+        """Batches of one epoch."""
+        return -(-len(self.sampler) // self.batch)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        keys = self.sampler.keys(self.sampler.epoch)[self.sampler.skip :]
+        for epoch in count(self.sampler.epoch + 1):
+            yield from (keys[start : start + self.batch] for start in range(0, len(keys), self.batch))
+            keys = self.sampler.keys(epoch)
 
 
 class EpochLoader(DataLoader):
-    """A loader that knows its position in the epoch; Lightning keeps `state_dict` in its checkpoints."""
+    """A loader of which each pass is one epoch of an endless stream; it knows its position, and Lightning keeps its `state_dict`."""
 
     def __init__(self, data: TrainingSet, keys: EpochSampler, batch: int, **settings: Any) -> None:
         self.keys, self.batch = keys, batch
         self.done = 0  # batches given out in this epoch
-        super().__init__(data, batch_size=batch, sampler=keys, **settings)
+        self.starts = 0  # streams begun
+        self._stream: Iterator[Packed] | None = None
+        self._ready: tuple[int, int] | None = None  # epoch and keys done at which the stream stands; None within an epoch
+        super().__init__(data, batch_sampler=EpochBatches(keys, batch), **settings)
 
     def __iter__(self) -> Iterator[Packed]:  # type: ignore[override]
-        self.done = self.keys.skip // self.batch
-        for packed in super().__iter__():
+        epoch, skip = self.keys.epoch, self.keys.skip
+        if self._stream is None or self._ready != (epoch, skip):
+            self._stream = super().__iter__()
+            self.starts += 1
+        self._ready = None
+        self.done = skip // self.batch
+        while self.done < len(self):
             self.done += 1
-            yield packed
+            yield next(self._stream)
+        self._ready = (epoch + 1, 0)
         self.keys.skip = 0
 
     def state_dict(self) -> dict[str, int]:
@@ -105,8 +131,8 @@ class DataModule(LightningDataModule):
         index = self.dataset.splits[split]
         if split != "train" or self.loading.fraction >= 1:
             return index
-        count = max(1, round(len(index) * self.loading.fraction))
-        return index.take(np.sort(order(len(index), self.loading.seed, 0)[:count]))
+        kept = max(1, round(len(index) * self.loading.fraction))
+        return index.take(np.sort(order(len(index), self.loading.seed, 0)[:kept]))
 
     def train_dataloader(self) -> EpochLoader:
         index, use = self.index("train"), self.loading
