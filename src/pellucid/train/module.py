@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
 from ..config import TrainConfig
+from ..decode import decode
 from ..errors import UsageError
+from ..evaluate import CocoMetric
+from ..evaluate.run import place
 from ..models.build import Detector
 from ..optim.ema import Ema
 from ..optim.schedule import branch_share
@@ -35,6 +39,7 @@ class DetectorModule(LightningModule):
         self.task, self.config, self.card = task, config, card
         self._restored: dict[str, Any] | None = None
         freeze(self.detector, config.freeze)
+        self.detector.train()  # statistics of frozen layers are held from the first epoch on
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Make all that lives beside the weights on their device."""
@@ -69,6 +74,20 @@ class DetectorModule(LightningModule):
 
     def on_train_epoch_end(self) -> None:
         self.step.clear_losses()
+
+    def on_validation_epoch_start(self) -> None:
+        """For a plain Trainer with our DataModule; `train()` scores by `evaluate` instead."""
+        self._metric = CocoMetric(self.trainer.datamodule.index("val"), self.task.metrics)
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        model = self.step.ema.model if hasattr(self, "step") else self.detector
+        found = decode(model(batch.images), self.task, "e2e", conf=0.001)
+        self._metric.update([place(instances, meta) for instances, meta in zip(found, batch.metas, strict=True)])
+
+    def on_validation_epoch_end(self) -> None:
+        """Log "e2e/box/ap" and its kin; what cannot be scored stays out."""
+        scores = self._metric.compute()
+        self.log_dict({f"e2e/{name}": value for name, value in scores.items() if not math.isnan(value)}, prog_bar=True)
 
     @property
     def ema(self) -> Ema:
