@@ -1,0 +1,32 @@
+# make setup   .venv with the package and its development tools (once)
+# make test    the test suite, without the tests that need a GPU
+# make demo    check, train, val and predict on the pictures that ship
+# make lint    ruff and mypy
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+.PHONY: setup test demo lint
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "expected Python 3.11 or later, got $$($(PYTHON) -V); name one with make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# One thread a process: threads of several small jobs that wait for each other cost many times what they save.
+test: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not gpu" $(PYTEST_ARGS)
+
+demo: $(STAMP)
+	$(BIN)/python demo/run.py $(DEMO_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
