@@ -52,7 +52,7 @@ class Detector(nn.Module):
         return self._anchors[key]
 
     def _prepare(self, images: Tensor) -> Tensor:
-        dtype = self.backbone.layers[0].conv.weight.dtype
+        dtype = next(self.backbone.parameters()).dtype
         x = images.to(dtype) if images.is_floating_point() else images.to(dtype) / 255
         return x.contiguous(memory_format=torch.channels_last)
 
@@ -71,7 +71,7 @@ class Detector(nn.Module):
         for unit in fused.modules():
             if isinstance(unit, ConvUnit) and isinstance(unit.bn, nn.BatchNorm2d):
                 unit.conv = fuse_conv_bn_eval(unit.conv, unit.bn)
-                unit.bn = nn.Identity()
+                unit.bn = nn.Identity()  # type: ignore[assignment]
         return fused.requires_grad_(False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class StemLevel(nn.Module):
         self.body = nn.Sequential(ConvUnit(c_in, hidden, 3), ConvUnit(hidden, hidden, 3))
         self.last = nn.ModuleDict({name: nn.Conv2d(hidden, channels, 1) for name, channels in stem.outputs.items()})
         for name, conv in self.last.items():
-            nn.init.constant_(conv.bias, stem.bias.get(name, 0.0))
+            nn.init.constant_(cast(Tensor, conv.bias), stem.bias.get(name, 0.0))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         x = self.body(x)
@@ -42,7 +43,7 @@ class StemLevel(nn.Module):
 def class_level(c_in: int, hidden: int, nc: int, stride: int) -> nn.Sequential:
     """Class logits of one level; the bias starts at a prior of about 5 objects in a 640 px image."""
     last = nn.Conv2d(hidden, nc, 1)
-    nn.init.constant_(last.bias, math.log(5 / nc / (640 / stride) ** 2))
+    nn.init.constant_(cast(Tensor, last.bias), math.log(5 / nc / (640 / stride) ** 2))
     first = nn.Sequential(ConvUnit(c_in, c_in, 3, groups=c_in), ConvUnit(c_in, hidden))
     second = nn.Sequential(ConvUnit(hidden, hidden, 3, groups=hidden), ConvUnit(hidden, hidden))
     return nn.Sequential(first, second, last)
@@ -59,14 +60,14 @@ class Branch(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> dict[str, Tensor]:
         outputs = {"cls": torch.cat([_rows(level(x)) for level, x in zip(self.classes, maps, strict=True)], 1)}
-        for levels in self.stems:
+        for levels in cast(list[nn.ModuleList], self.stems):
             parts = [level(x) for level, x in zip(levels, maps, strict=True)]
             outputs |= {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
         return outputs
 
     def drop(self, names: set[str]) -> None:
         """Remove outputs that only training needs."""
-        for level in (level for levels in self.stems for level in levels):
+        for level in (level for levels in cast(list[nn.ModuleList], self.stems) for level in levels):
             for name in names & set(level.last):
                 del level.last[name]
 
