@@ -1,4 +1,4 @@
-"""Memorise a few pictures: `python bench/overfit.py task=detect data=SET [pictures=100] [epochs=150] [imgsz=320] [model=detect-n]`; prints JSON.
+"""Memorise pictures: `python bench/overfit.py task=detect data=SET [pictures=100] [epochs=150] [imgsz=320] [model=detect-n]`; JSON.
 
 Trains without augmentation on the first pictures of the training split and counts the objects found again: right class, IoU at least 0.5,
 score at least 0.25, one-to-one branch, each prediction used once.

@@ -1,7 +1,7 @@
 """Join several data sets into one YOLO data set, class after class: `python recipes/mix.py OUT SET [SET ...]`.
 
-A SET is anything that `pellucid data check data=` reads. Validation pictures go to `val`; those of the set named `trees` are left out, so that
-weights trained on the result have never seen them.
+A SET is anything that `pellucid data check data=` reads. Validation pictures go to `val`; those of the set named `trees` are left out,
+so that weights trained on the result have never seen them.
 """
 
 from __future__ import annotations

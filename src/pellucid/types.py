@@ -50,7 +50,7 @@ class Instances:
     def clip(self, height: int, width: int) -> Instances:
         return replace(self, shapes={name: shape.clip(height, width) for name, shape in self.shapes.items()})
 
-    def to(self, device: object) -> Instances:
+    def to(self, device: torch.device | str) -> Instances:
         return self._map(lambda part: part.to(device))
 
     def _map(self, function) -> Instances:
@@ -68,8 +68,8 @@ class Instances:
         return cls(
             torch.cat([part.labels for part in parts]),
             {name: type(shape).cat([part.shapes[name] for part in parts]) for name, shape in first.shapes.items()},
-            None if first.scores is None else torch.cat([part.scores for part in parts]),
-            None if first.ignore is None else torch.cat([part.ignore for part in parts]),
+            None if first.scores is None else torch.cat([part.scores for part in parts if part.scores is not None]),
+            None if first.ignore is None else torch.cat([part.ignore for part in parts if part.ignore is not None]),
         )
 
     @classmethod
@@ -100,7 +100,7 @@ class Sample:
 class _Movable:
     """`to` and `pin_memory` for frozen dataclasses of tensors (Lightning does not walk into them)."""
 
-    def to(self, device: object, non_blocking: bool = True) -> Self:
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> Self:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
@@ -116,7 +116,7 @@ class _Movable:
                 return {key: walk(item) for key, item in value.items()}
             return value
 
-        return replace(self, **{f.name: walk(getattr(self, f.name)) for f in fields(self)})
+        return replace(self, **{f.name: walk(getattr(self, f.name)) for f in fields(self)})  # type: ignore[type-var, arg-type]
 
 
 @dataclass(frozen=True)

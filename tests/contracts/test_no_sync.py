@@ -1,4 +1,4 @@
-"""A training step reads no value on the host, from the batch to the averaged weights: no operator that would make a device wait is called."""
+"""A training step reads no value on the host, from the batch to the averaged weights: nothing called makes a device wait."""
 
 import pytest
 import torch

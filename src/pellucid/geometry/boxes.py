@@ -38,7 +38,7 @@ class Boxes:
     def bounds(self) -> Tensor:
         return self.data
 
-    def to(self, device: object) -> Boxes:
+    def to(self, device: torch.device | str) -> Boxes:
         return Boxes(self.data.to(device))
 
     @classmethod

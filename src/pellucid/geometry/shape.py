@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, Self
 
+import torch
 from torch import Tensor
 
 
@@ -27,7 +28,7 @@ class Shape(Protocol):
     def bounds(self) -> Tensor:
         """Axis-aligned bounding boxes, (n, 4) xyxy."""
 
-    def to(self, device: object) -> Self: ...
+    def to(self, device: torch.device | str) -> Self: ...
 
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self: ...

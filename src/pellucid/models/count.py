@@ -26,7 +26,8 @@ def count_flops(model: Detector, size: int = 640, attention: bool = False) -> fl
 
     def weights(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
         nonlocal total
-        total += 2 * (inputs[0] if isinstance(module, nn.ConvTranspose2d) else output)[0, 0].numel() * cast(torch.Tensor, module.weight).numel()
+        positions = (inputs[0] if isinstance(module, nn.ConvTranspose2d) else output)[0, 0].numel()
+        total += 2 * positions * cast(torch.Tensor, module.weight).numel()
 
     def products(module: Attention, inputs: tuple, output: torch.Tensor) -> None:
         nonlocal total

@@ -67,7 +67,7 @@ class Branch(nn.Module):
 
     def drop(self, names: set[str]) -> None:
         """Remove outputs that only training needs."""
-        for level in (level for levels in cast(list[nn.ModuleList], self.stems) for level in levels):
+        for level in (module for module in self.stems.modules() if isinstance(module, StemLevel)):
             for name in names & set(level.last):
                 del level.last[name]
 

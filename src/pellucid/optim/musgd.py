@@ -28,7 +28,7 @@ class MuSGD(torch.optim.Optimizer):
         self._batches = MatrixBatches(matrices) if matrices else None
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None) -> object:
+    def step(self, closure: Callable | None = None) -> object:  # type: ignore[override]
         """One update of all parameters; a parameter without a gradient counts as one with gradient 0."""
         loss = None
         if closure is not None:

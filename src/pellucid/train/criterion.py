@@ -41,7 +41,7 @@ class Criterion:
 
     def __call__(self, output: Output, targets: Targets) -> tuple[BranchLoss, BranchLoss]:
         """(one-to-many, one-to-one) losses of an unfused model's output, in float32 whatever the autocast state."""
-        if output.many is None:
+        if output.many is None or output.one is None:
             raise ValueError("training needs both branches of the head, got a fused model; build or load an unfused one")
         with autocast_off(output.one.points.device):
             many = self.branch(output.many, targets, output.size, TOPK_MANY, single=False)

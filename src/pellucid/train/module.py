@@ -69,7 +69,7 @@ class DetectorModule(LightningModule):
         self.step.collect()
         if self.step.window.full or self.trainer.is_last_batch:
             self.step.prepare()
-            self.optimizers().step()
+            self.optimizers().step()  # type: ignore[union-attr]
             self.step.conclude()
 
     def on_train_epoch_end(self) -> None:
@@ -77,7 +77,7 @@ class DetectorModule(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """For a plain Trainer with our DataModule; `train()` scores by `evaluate` instead."""
-        self._metric = CocoMetric(self.trainer.datamodule.index("val"), self.task.metrics)
+        self._metric = CocoMetric(self.trainer.datamodule.index("val"), self.task.metrics)  # type: ignore[attr-defined]
 
     def validation_step(self, batch: Batch, index: int) -> None:
         model = self.step.ema.model if hasattr(self, "step") else self.detector

@@ -34,7 +34,7 @@ class Window:
     def add(self, many: BranchLoss, one: BranchLoss, share: Tensor, images: int) -> Tensor:
         """The loss to differentiate for the next part."""
         weights = (many.weight.detach(), one.weight.detach())
-        if self.reference is None:
+        if self.reference is None or self.weights is None:
             self.reference, self.weights, self.first = weights, weights, images
         else:
             self.weights = (self.weights[0] + weights[0], self.weights[1] + weights[1])
@@ -44,7 +44,7 @@ class Window:
 
     def correct(self, gradients: FlatGradients) -> None:
         """Turn the sum of the parts' gradients into the gradient of the large batch."""
-        if self.parts < 2:
+        if self.parts < 2 or self.reference is None or self.weights is None:
             return
         larger = self.images / self.first
         for branch, members in ((0, [not one for one in self.of_one]), (1, self.of_one)):
