@@ -18,6 +18,7 @@ from ..data.images import letterbox, read_image
 from ..decode import PATHS, decode, restore
 from ..errors import DataError, PellucidWarning, UsageError
 from ..geometry import Letterbox
+from ..models.build import Detector
 from ..results import Result
 from ..types import ImageMeta
 from ..zoo import Card, make_task
@@ -64,6 +65,8 @@ def predict(model: nn.Module, card: Card, source: Any, **settings: Any) -> Itera
     """
     chosen = merged(PredictSettings(), settings)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
+    if isinstance(model, Detector):
+        model = model.fuse("one" if chosen.path == "e2e" else "both")
     job = _Job(model.to(device).eval(), card, make_task(card), chosen, _class_positions(chosen.classes, card), device)
     return _results(job, open_sources(source))
 
