@@ -11,7 +11,7 @@ from pellucid.tasks import TASKS
 ROOT = Path(pellucid.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 LEVELS = (  # a room imports from its own level and those above it
-    ("errors", "numerics"),
+    ("errors", "numerics", "rules"),
     ("geometry",),
     ("types",),
     ("config", "data", "augment", "models", "assign", "losses", "optim"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from ...errors import DataError, MissingFileError
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, frame, inside, place, probe, splits_of
+from .base import ALIASES, Request, empty_split, frame, inside, place, probe, root_of, splits_of
 
 DELIVERS = ("boxes",)
 _PREFER = ("instances",)  # which file of a split serves boxes, where there are several
@@ -85,15 +85,14 @@ def _picture_folders(root: Path, file: Path, split: str) -> tuple[Path, ...]:
 
 
 def _parts_of(source: Path, config: dict) -> dict[str, Part]:
-    root = Path(os.path.abspath(source.parent / os.path.expanduser(config.get("path") or ".")))
+    root = root_of(source, config)
     parts = {}
-    for split, aliases in ALIASES.items():
-        for alias in aliases:
-            if config.get(f"{alias}_json"):
-                folder = config.get(alias) or ""
-                if not isinstance(folder, str) or not isinstance(config[f"{alias}_json"], str):
-                    raise DataError(f"{source}: expected `{alias}` and `{alias}_json` as one folder and one file; correct them.")
-                parts[split] = Part(root / config[f"{alias}_json"], (Path(os.path.abspath(root / folder)),))
+    named = [(split, alias) for split, aliases in ALIASES.items() for alias in aliases if config.get(f"{alias}_json")]
+    for split, alias in named:
+        folder, file = config.get(alias) or "", config[f"{alias}_json"]
+        if not isinstance(folder, str) or not isinstance(file, str):
+            raise DataError(f"{source}: expected `{alias}` and `{alias}_json` as one folder and one file; correct them.")
+        parts[split] = Part(root / file, (Path(os.path.abspath(root / folder)),))
     return parts
 
 
