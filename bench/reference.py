@@ -1,7 +1,9 @@
-"""Train the sets that the reference figures name and print JSON: `python bench/reference.py DATA_FOLDER [sets=pcb,animals] [seeds=0,1] [jobs=4]`.
+"""Train the sets that the reference figures name and print JSON.
 
-`jobs` trainings share the device; then one training alone, six epochs of pcb at batch 64, gives images a second. DATA_FOLDER holds one YOLO data
-set a folder. The JSON says beside each figure what the most used package reached with the same data, epochs, size and batch.
+python bench/reference.py DATA_FOLDER [sets=pcb,animals] [seeds=0,1] [jobs=4]
+
+DATA_FOLDER holds one YOLO data set a folder. `jobs` trainings share the device; then one alone, six epochs of pcb at batch 64, gives images a
+second. Beside each figure stands what the most used package reached with the same data, epochs, size and batch.
 """
 
 from __future__ import annotations
@@ -30,20 +32,10 @@ SHOWN = ("box/ap", "box/ap50", "box/ap75")
 
 def train(data: Path, name: str, workers: int, **settings: str) -> dict:
     """Run `pellucid train` and return what it prints at the end."""
-    words = [f"{key}={value}" for key, value in {"model": "detect-n", "data": data / "data.yaml", "cache": "ram", **settings}.items()]
+    given = {"model": "detect-n", "data": data / "data.yaml", "cache": "ram", "workers": workers, "name": name, "json": "true", **settings}
     with tempfile.TemporaryDirectory() as project:
-        command = [
-            sys.executable,
-            "-m",
-            "pellucid",
-            "train",
-            *words,
-            f"workers={workers}",
-            f"project={project}",
-            f"name={name}",
-            "json=true",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        words = [f"{key}={value}" for key, value in {**given, "project": project}.items()]
+        done = subprocess.run([sys.executable, "-m", "pellucid", "train", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""A training step and its parts, timed, as JSON: `python bench/step.py [batch=64] [imgsz=640] [precision=bf16] [scale=n] [optimizer=musgd]`."""
+"""A training step and its parts as JSON: `python bench/step.py [batch=64] [imgsz=640] [precision=bf16] [scale=n] [optimizer=musgd]`."""
 
 from __future__ import annotations
 
