@@ -2,8 +2,8 @@
 
 python bench/reference.py DATA_FOLDER [sets=pcb,animals] [seeds=0,1] [jobs=4]
 
-DATA_FOLDER holds one YOLO data set a folder. `jobs` trainings share the device; then one alone, six epochs of pcb at batch 64, gives images a
-second. Beside each figure stands what the most used package reached with the same data, epochs, size and batch.
+DATA_FOLDER holds one YOLO data set a folder. `jobs` trainings share the device; then one alone, six epochs of pcb at batch 64, gives images
+a second. Beside each figure stands what the most used package reached with the same data, epochs, size and batch.
 """
 
 from __future__ import annotations

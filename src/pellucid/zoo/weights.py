@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -142,7 +143,9 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Card]:
 def read_pickle(path: Path) -> dict[str, Any]:
     """A trainer checkpoint, loaded with weights_only, so that it cannot run code."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickles of a kind that is refused below
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(
