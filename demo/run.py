@@ -47,7 +47,7 @@ def words(settings: dict[str, Any]) -> list[str]:
 def demo(out: Path, short: bool) -> list[str]:
     """All steps; the lines that say what was made."""
     common = ["device=cpu", f"project={out}"]
-    print(pellucid("data check", f"data={DATA}", f"imgsz={SETTINGS['imgsz']}", codes=(0, 1)), end="")
+    print(pellucid("data check", f"data={DATA}", f"imgsz={SETTINGS['imgsz']}"), end="")
 
     settings = words(SETTINGS | (SHORT if short else {}))
     trained = json.loads(pellucid("train", f"model={START}", f"data={DATA}", *settings, *common, "--json"))
