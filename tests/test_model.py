@@ -37,3 +37,14 @@ def test_settings_are_checked():
         Model("detect-n").train(data="x", epoch=3)
     with pytest.raises(UsageError, match="conf"):
         Model("detect-n").predict("x", conf=2.0)
+
+
+@pytest.mark.parametrize("setting", [{"save": True}, {"save_txt": True}, {"project": "x"}, {"json": True}, {"model": "detect-s"}], ids=str)
+def test_what_a_call_would_ignore_is_refused(setting):
+    model, name = Model("detect-n"), next(iter(setting))
+    with pytest.raises(UsageError, match=f"^{name}: expected settings of a call"):
+        model.predict(np.zeros((8, 8, 3), np.uint8), **setting)
+    if name in ("json", "model"):
+        for call in (model.train, model.validate):
+            with pytest.raises(UsageError, match=f"^{name}: "):
+                call(data="x", **setting)

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 findings or failure, 2 usage, 3 unreadable data.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import warnings
@@ -38,6 +39,8 @@ class Verb:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name need not fit the terminal's encoding
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", PellucidWarning)
@@ -50,9 +53,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # the reader of our output left
             sys.stderr.close()
             return 1
+        except (OSError, MemoryError, RuntimeError) as error:
+            print(f"error: {sentence_of(error)}", file=sys.stderr)
+            return 1
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return 1
+
+
+def sentence_of(error: Exception) -> str:
+    """What the machine would not give, in our words; any other error is raised again, since it is a defect of ours."""
+    text = str(error)
+    if isinstance(error, OSError):
+        place = f"{error.filename!s:.200}: " if error.filename is not None else ""
+        return f"{place}expected a file or folder that can be used, got {error.strerror or text}; check the path, its rights and the disk"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
+        return f"expected enough memory, got too little ({text.splitlines()[0][:200] if text else 'none left'}); lower batch= or imgsz="
+    raise error
 
 
 def run(words: list[str]) -> int:

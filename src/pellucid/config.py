@@ -139,6 +139,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         shared_rules(self)
         at_least(self, 1, "epochs", "nbs", "val_every")
+        within(self, 0, 2**63 - 1, "seed")
         at_least(self, 0, "patience", "freeze", "close_mosaic", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
         at_least(self, 0, "clip_norm", "ema_ramp", "box", "cls", "l1", "scale", "translate", "degrees", "shear", "hsv_h", "hsv_s", "hsv_v")
         within(self, 0, 1, "mosaic", "mixup", "fliplr", "flipud", "momentum", "warmup_momentum", "ema_decay", "share_start", "share_end")

@@ -5,7 +5,7 @@ What only training or scoring needs is imported there, so that looking at a pict
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .train.run import TrainResult
 
 
+FILES = ("project", "name", "exist_ok", "save", "save_txt", "save_conf", "save_json")  # settings that decide what the command writes
+
+
 class Model:
     """A detector and its card, opened from "<task>-<scale>" (random weights), a shipped name, or a weights file.
 
@@ -36,6 +39,7 @@ class Model:
         """Train from these weights on `data`; afterwards this model is the best epoch. Fields of `TrainConfig`."""
         from .train.run import resume_config, train
 
+        refuse(settings, "model", "json")
         plain = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
         config = resume_config(plain) if plain.get("resume") else merged(TrainConfig(), {"model": self.name, **plain})
         result = train(config)
@@ -45,10 +49,12 @@ class Model:
 
     def validate(self, data: str | Path, **settings: Any) -> Scores:
         """Scores on a split of `data`, both decode paths. Fields of `ValConfig`."""
+        refuse(settings, "model", "json")
         return validate(merged(ValConfig(), {"model": self.name, "data": str(data), **settings}), (self.detector, self.card))[0]
 
     def predict(self, source: Any, stream: bool = False, **settings: Any) -> list[Result] | Iterator[Result]:
         """Objects in files, folders, PIL images or arrays (RGB); `stream` gives them one by one. Fields of `PredictConfig`."""
+        refuse(settings, "model", "json", *FILES)
         config = merged(PredictConfig(), {"model": self.name, **settings})
         results = predict(config, source, (self.detector, self.card))
         return results if stream else list(results)
@@ -69,6 +75,13 @@ class Model:
         self.detector, self.card = open_model(name)
 
 
+def refuse(settings: Mapping[str, Any], *names: str) -> None:
+    """Raise UsageError for a setting of the command line that has no meaning in a call."""
+    for name in names:
+        if name in settings:
+            raise UsageError(f"{name}: expected settings of a call, got one of the command line; use what the call returns instead")
+
+
 def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> tuple[Scores, Path]:
     """Score a model on a split and write the report; the scores and the run folder."""
     from .data.module import DataModule
@@ -87,9 +100,11 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     loading = {"imgsz": config.imgsz or card.imgsz, "batch": config.batch, "workers": worker_count(config.workers)}
     data = DataModule(dataset, task, **loading)
     folder = new_folder(config.project, card.task, config.name or "val", config.exist_ok)
-    chosen = {"device": device, "precision": precision, "conf": config.conf, "iou": config.iou, "max_det": config.max_det}
+    counted = {name: getattr(config, name) for name in ("conf", "iou", "max_det", "single_cls")}
     index = data.index(config.split)
-    scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **chosen)
+    scores = evaluate(
+        detector.to(device), data.eval_loader(config.split), index, task, card.names, device=device, precision=precision, **counted
+    )
     write_scores(folder, scores, index, config.plots, config.save_json)
     return scores, folder
 

@@ -38,7 +38,7 @@ def _check_kinds(config: Any) -> None:
         if kind.startswith("tuple") and isinstance(value, list):
             value = tuple(value)
         if not _fits(kind, value):
-            raise UsageError(f"{field.name}: expected {words_of_type(kind)}, got {value!r}")
+            raise UsageError(f"{field.name}: expected {words_of_type(kind)}, got {value!r}; give it in that form")
         object.__setattr__(config, field.name, value)
 
 
@@ -68,11 +68,11 @@ def at_least(config: Any, low: float, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and not low <= value < float("inf"):
-            raise UsageError(f"{name}: expected a finite number of at least {low}, got {value}")
+            raise UsageError(f"{name}: expected a finite number of at least {low}, got {value}; take {low} or more")
 
 
 def within(config: Any, low: float, high: float, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
-            raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}")
+            raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}; take one in between")

@@ -111,3 +111,14 @@ def test_an_unknown_precision_is_refused():
     index, items = make_data()
     with pytest.raises(UsageError, match="32, 16, bf16"):
         evaluate(RedFinder(), batches(items), index, TASK, precision="8")
+
+
+def test_as_one_class_the_models_classes_do_not_matter():
+    index, items = make_data()
+    whole = index.single_class()
+    finder = RedFinder()  # finds its class 1
+    assert evaluate(finder, batches(items), whole, TASK, ("a", "b", "c"), single_cls=True).paths["e2e"].metrics[
+        "box/ap50"
+    ] == pytest.approx(1.0)
+    with pytest.raises(UsageError, match="3 classes"):
+        evaluate(finder, batches(items), whole, TASK, ("a", "b", "c"))

@@ -82,7 +82,7 @@ def test_devices_and_precisions():
     cpu = torch.device("cpu")
     assert pick_device("cpu") == cpu
     assert [pick_precision(text, cpu) for text in ("auto", "32", "bf16")] == ["32", "32", "bf16"]
-    with pytest.raises(UsageError, match="half precision needs a GPU"):
+    with pytest.raises(UsageError, match="which needs a GPU"):
         pick_precision("16", cpu)
     for text in ("gpu", "99", "0,1", "-1"):
         with pytest.raises(UsageError, match="device: expected"):

@@ -41,6 +41,7 @@ class EvaluateSettings:
     precision: str = "32"  # 32, 16, bf16
     weights: str = ""  # "raw" or "EMA", for the protocol line
     curves: bool = True  # confusion matrix and threshold curves too
+    single_cls: bool = False  # every class of the model counts as the one class of the data
 
 
 @dataclass
@@ -89,7 +90,7 @@ def evaluate(
     `names` are the model's classes, matched to those of the data by name; UsageError if the names differ. The model's mode is kept.
     """
     chosen = merged(EvaluateSettings(), settings)
-    labels = _label_map(names, index.names)
+    labels = _label_map(names, index.names, chosen.single_cls)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
     clock = _Clock(device)
     meters = {path: _Meter(index, task, labels, chosen.curves) for path in chosen.paths}
@@ -163,7 +164,7 @@ class _Meter:
         if self.labels is None:
             return prediction
         old = prediction.instances
-        return Prediction(prediction.meta, Instances(self.labels[old.labels], old.shapes, old.scores, old.ignore))
+        return Prediction(prediction.meta, Instances(self.labels.to(old.labels.device)[old.labels], old.shapes, old.scores, old.ignore))
 
 
 @dataclass
@@ -203,8 +204,10 @@ def _ready(loader: Iterable[Batch | Packed], device: torch.device, clock: _Clock
         yield batch
 
 
-def _label_map(model_names: Sequence[str] | None, data_names: Sequence[str]) -> Tensor | None:
-    """The data's class for each class of the model, by name; None where nothing is to be changed."""
+def _label_map(model_names: Sequence[str] | None, data_names: Sequence[str], single: bool = False) -> Tensor | None:
+    """The data's class for each class of the model, by name or, if `single`, the only one; None where nothing is to be changed."""
+    if single and model_names is not None:
+        return torch.zeros(len(model_names), dtype=torch.long)
     if model_names is None or list(model_names) == list(data_names) or len(model_names) == len(data_names) == 1:
         return None
     if sorted(model_names) != sorted(data_names):

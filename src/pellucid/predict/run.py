@@ -159,5 +159,7 @@ def _class_positions(classes: Sequence[int] | None, card: Card) -> list[int] | N
     known = {number: position for position, number in enumerate(card.category_ids)}
     if not classes or set(classes) - set(known):
         shown = ", ".join(f"{number} {name}" for number, name in list(zip(card.category_ids, card.names, strict=True))[:5])
-        raise UsageError(f"classes: expected class ids of the model ({shown}{', ...' if len(known) > 5 else ''}), got {list(classes)}")
+        raise UsageError(
+            f"classes: expected class ids of the model ({shown}{', ...' if len(known) > 5 else ''}), got {list(classes)}; choose among them"
+        )
     return [known[number] for number in classes]

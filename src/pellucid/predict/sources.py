@@ -51,7 +51,9 @@ def natural(name: str) -> list[Any]:
 def _of_path(text: str) -> Iterator[Source]:
     path = Path(text)
     if re.match(r"[a-z][a-z0-9+.-]+://", text, re.IGNORECASE) or text == "-" or (text.isdecimal() and not path.exists()):
-        raise UsageError(f"source: expected a picture, folder, glob or list, got {text!r}; URLs, cameras and streams are not read yet")
+        raise UsageError(
+            f"source: expected a picture, folder, glob or list, got {text!r}; URLs, cameras, streams are not read, save pictures first"
+        )
     if path.is_dir():
         return _of_folder(path)
     if path.suffix.lower() in VIDEOS:

@@ -30,7 +30,7 @@ def pick_precision(text: str, device: torch.device) -> str:
     """`32`, `16` or `bf16` for `auto`; UsageError where the device cannot do what is asked for."""
     if device.type == "cpu":
         if text == "16":
-            raise UsageError("precision: expected 32, bf16 or auto on a CPU, got 16; half precision needs a GPU")
+            raise UsageError("precision: expected 32, bf16 or auto on a CPU, got 16, which needs a GPU; leave precision out")
         return "32" if text == "auto" else text
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     if text == "bf16" and not has_bf16:

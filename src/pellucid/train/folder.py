@@ -28,11 +28,12 @@ def new_folder(project: str, task: str, name: str, exist_ok: bool = False) -> Pa
         raise UsageError(f"name: expected a plain folder name, got {name!r}; put folders into project=...")
     parent = Path(project) / task
     try:
+        os.fspath(parent / name).encode()  # weights can be read again only where the path is UTF-8
         parent.mkdir(parents=True, exist_ok=True)
         return _claim(parent, name, exist_ok)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte, or bytes that are not UTF-8
         raise UsageError(
-            f"{parent}: expected a folder that can be written, got {error.strerror or error}; choose another project=..."
+            f"{parent}: expected a folder that can be written, got {getattr(error, 'strerror', None) or error}; choose another project=..."
         ) from None
 
 
@@ -62,7 +63,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     with whole_file(path) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")  # file names need not be UTF-8
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -71,6 +71,7 @@ def train(config: TrainConfig) -> TrainResult:
     dataset, detector, card = open_all(config)
     task = make_task(card)
     data = TrainingData(dataset, task, **loading_of(config))
+    module = DetectorModule(detector, task, config, card)
 
     folder = find_run(config.resume)[0] if config.resume else new_folder(config.project, card.task, config.name or "train", config.exist_ok)
     journal = Journal(folder, config.epochs, f"e2e/{task.metrics[0]}/ap")
@@ -83,7 +84,6 @@ def train(config: TrainConfig) -> TrainResult:
         chosen = {"device": device, "precision": precision, "max_det": config.max_det, **settings}
         return evaluate(model, data.scoring_loader(), data.index("val"), task, card.names, **chosen)
 
-    module = DetectorModule(detector, task, config, card)
     throughput = fit(config, module, data, journal, score, checkpoint)
     result = TrainResult(folder, journal.metric, journal.best_value, journal.best_epoch, throughput.images_per_s, 0.0, journal.interrupted)
     if config.plots:

@@ -54,12 +54,14 @@ def _read_folder(source: Path, request: Request) -> DataSet:
 
 
 def _existing(data: str | Path) -> Path:
-    source = Path(data).expanduser()
+    source = Path(os.path.expanduser(data))
     if source.exists():
         return Path(os.path.abspath(source))
     if str(data) in NAMES:
         return sample_path(str(data))
-    raise MissingFileError(f"{data}: there is no such file or folder; expected {_EXPECTED}, or a sample ({', '.join(NAMES)}).")
+    raise MissingFileError(
+        f"{data}: expected {_EXPECTED}, or a sample ({', '.join(NAMES)}), but there is no such file or folder; check the path."
+    )
 
 
 def _yaml_in(folder: Path) -> Path | None:

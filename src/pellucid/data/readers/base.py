@@ -132,6 +132,14 @@ def read_yaml(path: Path) -> dict:
     return {key: value for key, value in config.items() if value not in ("", "~", "null", "Null", "NULL")}
 
 
+def root_of(source: Path, config: dict) -> Path:
+    """The folder that `path` in a data set's YAML means, seen from the YAML; its own folder where there is none."""
+    path = config.get("path") or "."
+    if not isinstance(path, str):
+        raise DataError(f"{source}: expected `path` as one folder, got {path!r}; correct it.")
+    return Path(os.path.abspath(source.parent / os.path.expanduser(path)))
+
+
 def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """(folder, sorted file names) of `folder` and all below it, links followed; DataError at a link that leads back up."""
     yield from _walk(os.path.abspath(folder), ())

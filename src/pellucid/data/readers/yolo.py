@@ -14,7 +14,7 @@ from pathlib import Path
 from ...errors import DataError
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, place, probe, read_text, splits_of, walk
+from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, place, probe, read_text, root_of, splits_of, walk
 
 DELIVERS = ("boxes",)
 _LABEL_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 30
@@ -27,7 +27,7 @@ def read(source: Path, config: dict, request: Request) -> DataSet:
     request.deliverable(DELIVERS, "YOLO")
     whole = Log()
     classes = class_map(source, config, whole)
-    root = Path(os.path.abspath(source.parent / os.path.expanduser(config.get("path") or ".")))
+    root = root_of(source, config)
     keys = {split: key for split, names in ALIASES.items() for key in reversed(names) if config.get(key)}
     indexes = {split: _Split(root, split, classes).read(config[keys[split]], source) for split in splits_of(request, tuple(keys), source)}
     return DataSet(source, "yolo", indexes, tuple(classes.values()), tuple(classes), whole.findings())
