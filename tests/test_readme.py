@@ -13,12 +13,13 @@ from pellucid.zoo import shipped_names
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SMALL = {"epochs": "1", "imgsz": "64", "freeze": "0"}  # what a test may put in place of the README's own values
+SMALL = {"epochs": "1", "imgsz": "64"}  # what training may have in place of the README's own values
 QUIET = {"train": ["plots=false", "workers=0", "device=cpu"], "val": ["plots=false", "workers=0", "device=cpu"], "predict": ["device=cpu"]}
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [text for kind, text in fences if kind == language]
 
 
 def commands():
@@ -28,12 +29,15 @@ def commands():
 
 
 def made_small(words):
-    """The command with SMALL values where it names those settings, and without what only costs time."""
-    verb = " ".join(words[:1])
-    small = [f"{key}={SMALL.get(key, value)}" if value else key for key, _, value in (word.partition("=") for word in words)]
-    named = {word.partition("=")[0] for word in words}
-    shown = {"-h", "--help", "resume"} & named
-    return small + ([] if shown else [word for word in QUIET.get(verb, []) if word.partition("=")[0] not in named])
+    """The command with SMALL values for training, and with QUIET ones for settings that it does not name."""
+    verb, rest = words[0], words[1:]
+    if {"--help", "-h"} & set(words):
+        return words
+    pairs = [word.partition("=") for word in rest]
+    if verb == "train":
+        rest = [f"{key}={SMALL.get(key, value)}" for key, _, value in pairs]
+    named = {key for key, _, _ in pairs}
+    return [verb, *rest, *(word for word in QUIET.get(verb, []) if word.partition("=")[0] not in named and "resume" not in named)]
 
 
 def test_there_is_something_to_run():
@@ -80,6 +84,9 @@ def test_the_commands_run_in_their_order(place, capsys):
     for words in commands():
         code = main(made_small(words))
         out, err = capsys.readouterr()
+        if words[1].startswith("resume="):  # the run is found, but one epoch leaves nothing to go on with
+            assert (code, "has done all 1" in err) == (2, True), err
+            continue
         assert code == 0, f"{words}: {err}"
         assert out
     folder = place / "runs" / "detect"
