@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 findings or failure, 2 usage, 3 unreadable data.
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import sys
@@ -170,6 +171,14 @@ def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
         raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see pellucid ... --help") from None
 
 
+class HelpLines(argparse.HelpFormatter):
+    """The line under each field, and its default where there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        shown = action.default is not None and action.default not in ("", argparse.SUPPRESS)
+        return (action.help or "") + (" (default: %(default)s)" if shown else "")
+
+
 def parser_of(name: str) -> Any:
     """A jsonargparse parser of a verb's settings; its help shows the line under each field."""
     import jsonargparse
@@ -182,6 +191,7 @@ def parser_of(name: str) -> Any:
         description=verb.about,
         epilog=f"example: {verb.example}",
         exit_on_error=False,
+        formatter_class=HelpLines,
     )
     parser.add_class_arguments(verb.config, as_group=False)
     parser.add_argument("--config", type=str, help="A YAML file with any of these settings; words on the command line win.")
@@ -190,10 +200,15 @@ def parser_of(name: str) -> Any:
 
 def overview() -> str:
     """What `pellucid --help` prints."""
-    lines = [f"  {name:<11} {verb.about}" for name, verb in VERBS.items()]
-    return "\n".join(
-        ["usage: pellucid <verb> [key=value | --key value]...", "", *lines, "", "pellucid <verb> --help shows its settings and an example."]
-    )
+    verbs = [f"  {name:<11} {verb.about}" for name, verb in VERBS.items()]
+    shipped = sorted(path.stem for path in (Path(__file__).parent / "zoo").glob("*.safetensors"))
+    names = [
+        "model=  a weights file (.safetensors, .ckpt), or detect-n, -s, -m, -l, -x (random weights)"
+        + "".join(f", or {n}" for n in shipped),
+        "data=   a YOLO data.yaml, a folder in COCO or VOC form, or trees (pictures that ship)",
+    ]
+    usage = "usage: pellucid <verb> [key=value | --key value]..."
+    return "\n".join([usage, "", *verbs, "", *names, "", "pellucid <verb> --help shows its settings and an example."])
 
 
 def do_train(given: dict[str, Any]) -> int:

@@ -28,7 +28,7 @@ class TrainConfig:
     model: str = ""
     """What to train: "<task>-<scale>" as in detect-n (random weights), a shipped name, or a weights file to start from."""
     data: str = ""
-    """The data set: a YOLO data.yaml, or a folder in COCO or VOC form."""
+    """The data set: a YOLO data.yaml, a folder in COCO or VOC form, or trees, the sample that ships."""
     epochs: int = 100
     """Passes over the training images."""
     batch: int = 16
@@ -167,7 +167,7 @@ class ValConfig:
     model: str = ""
     """A weights file (.safetensors, .ckpt) or a shipped name."""
     data: str = ""
-    """The data set: a YOLO data.yaml, or a folder in COCO or VOC form."""
+    """The data set: a YOLO data.yaml, a folder in COCO or VOC form, or trees, the sample that ships."""
     split: str = "val"
     """Which split to score."""
     imgsz: int | None = None
@@ -181,7 +181,7 @@ class ValConfig:
     precision: Literal["auto", "32", "16", "bf16"] = "auto"
     """Arithmetic of the network."""
     conf: float = 0.001
-    """Lowest score that counts."""
+    """Lowest score that counts; a higher one than the default lowers AP."""
     iou: float = 0.7
     """Overlap above which the suppression path drops the weaker object."""
     max_det: int = 300
@@ -265,7 +265,7 @@ class CheckConfig:
     """Look a data set over before hours are spent on it."""
 
     data: str = ""
-    """The data set: a YOLO data.yaml, or a folder in COCO or VOC form."""
+    """The data set: a YOLO data.yaml, a folder in COCO or VOC form, or trees, the sample that ships."""
     task: str = "detect"
     """The task whose labels are looked for."""
     imgsz: int = 640
