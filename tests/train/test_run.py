@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from pellucid.train.module import DetectorModule
 from pellucid.train.preflight import check_room
 from pellucid.train.run import open_all, resume_config, train
 from pellucid.zoo import load_weights, make_task
+from tests.train.conftest import make_squares
 
 
 def config(data, project, **changes):
@@ -170,11 +172,54 @@ def test_a_set_without_objects_trains(backgrounds, tmp_path):
     assert row["e2e/box/ap"] == ""
 
 
-def test_stops_early_without_a_better_score(squares, tmp_path, monkeypatch):
+def test_stops_early_without_a_better_score_and_stays_stopped(squares, tmp_path, monkeypatch):
     monkeypatch.setattr("pellucid.train.run._flat", lambda scores: {"e2e/box/ap": 0.5})
     result = train(config(squares, tmp_path, epochs=9, patience=2))
     assert result.epoch == 1
     assert state_of(result)["run"]["epoch"] == 3
+    with pytest.raises(UsageError, match="has done 3 and stopped early"):
+        train(TrainConfig(resume=str(result.run_dir)))
+
+
+def spoil(folder, name, content):
+    (folder / name).write_bytes(content)
+
+
+def spoil_checkpoint(folder, part, value):
+    path = folder / "weights" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, part: value}, path)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "match"),
+    [
+        (lambda run: spoil(run, "args.yaml", b"{"), "args.yaml: expected the settings of a run"),
+        (lambda run: spoil(run, "args.yaml", b"- 1"), "args.yaml: expected the settings of a run"),
+        (lambda run: spoil(run, "args.yaml", b""), "args.yaml: expected the settings of a run"),
+        (lambda run: spoil(run, "args.yaml", b"\xff\xfe"), "args.yaml: expected the settings of a run"),
+        (lambda run: spoil(run, "results.csv", b"epoch,b\nc,d"), "results.csv: expected a table of numbers"),
+        (lambda run: spoil(run, "results.csv", b"\xff"), "results.csv: expected a table of numbers"),
+        (lambda run: spoil(run, "weights/last.ckpt", b"PK\3\4 cut"), "last.ckpt: expected a checkpoint of a training run"),
+        (lambda run: spoil(run, "weights/last.ckpt", b""), "last.ckpt: expected a checkpoint of a training run"),
+        (lambda run: spoil_checkpoint(run, "run", {}), "last.ckpt: expected a checkpoint of a training run"),
+        (lambda run: spoil_checkpoint(run, "pellucid", 3), "last.ckpt: expected a checkpoint of a training run"),
+    ],
+)
+def test_a_damaged_run_is_named_and_not_resumed(break_it, match, straight, tmp_path):
+    folder = shutil.copytree(straight.run_dir, tmp_path / "run")
+    break_it(folder)
+    with pytest.raises(PellucidError, match=match):
+        train(TrainConfig(resume=str(folder)))
+
+
+def test_a_run_is_not_resumed_on_other_classes(straight, tmp_path):
+    folder = shutil.copytree(straight.run_dir, tmp_path / "run")
+    settings = yaml.safe_load((folder / "args.yaml").read_text())
+    other = make_squares(tmp_path / "other", train=4, val=2, classes=3)
+    (folder / "args.yaml").write_text(yaml.safe_dump({**settings, "data": str(other)}))
+    with pytest.raises(UsageError, match=r"expected the classes of the run \(kind0, kind1\), got others in .*\(kind0, kind1, kind2\)"):
+        train(TrainConfig(resume=str(folder)))
 
 
 def test_gains_and_units_reach_the_task(squares, tmp_path):

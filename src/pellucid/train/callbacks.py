@@ -80,7 +80,7 @@ class EpochEnd(Callback):
 
     def _stop_early(self, trainer: Trainer) -> None:
         journal = self.journal
-        if self.patience and journal.best_epoch and journal.epoch - journal.best_epoch >= self.patience and journal.epoch < journal.epochs:
+        if journal.out_of_patience(self.patience) and journal.epoch < journal.epochs:
             journal.stopped_early = True
             trainer.should_stop = True
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import MissingFileError, UsageError
+from ..errors import DataError, MissingFileError, UsageError
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "jsonargparse", "numpy", "pillow", "faster-coco-eval", "safetensors")
 
@@ -77,8 +77,15 @@ def write_args(folder: Path, config: Any) -> None:
 
 
 def read_args(folder: Path) -> dict[str, Any]:
-    """The settings in args.yaml."""
-    return yaml.safe_load((folder / "args.yaml").read_text(encoding="utf-8"))
+    """The settings in args.yaml; DataError where it holds none."""
+    path = folder / "args.yaml"
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise DataError(f"{path}: expected the settings of a run, got something else; restore it, or start a new run")
+    return {str(key): value for key, value in settings.items()}
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -91,11 +98,15 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """The rows of a CSV of numbers; empty cells are left out."""
+    """The rows of a CSV of numbers; empty cells are left out; DataError where it is none."""
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+    except (ValueError, TypeError, csv.Error):
+        raise DataError(f"{path}: expected a table of numbers, got something else; restore or remove it") from None
+    return rows
 
 
 def environment() -> dict[str, Any]:

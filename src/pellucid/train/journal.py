@@ -44,6 +44,10 @@ class Journal:
             self.best_value, self.best_epoch = value, self.epoch
         return better
 
+    def out_of_patience(self, patience: int) -> bool:
+        """Whether so many epochs have passed since the best one; 0 waits for ever."""
+        return bool(patience and self.best_epoch and self.epoch - self.best_epoch >= patience and not self.batch)
+
     def state(self) -> dict[str, Any]:
         """Plain values, for a checkpoint that loads without unpickling code."""
         position = {"epoch": self.epoch, "batch": self.batch}
@@ -53,4 +57,4 @@ class Journal:
         """Take up `state`; rows of later epochs, which will be trained again, are forgotten."""
         for name in ("epoch", "batch", "metric", "best_value", "best_epoch"):
             setattr(self, name, state[name])
-        self.rows = [row for row in read_rows(self.folder / "results.csv") if row["epoch"] <= self.epoch]
+        self.rows = [row for row in read_rows(self.folder / "results.csv") if row.get("epoch", math.inf) <= self.epoch]

@@ -24,7 +24,7 @@ from ..config import TrainConfig, merged, required
 from ..data.index import DataSet
 from ..data.module import DataModule
 from ..data.readers import open_dataset
-from ..errors import CheckpointError, UsageError
+from ..errors import CheckpointError, PellucidError, UsageError
 from ..evaluate.run import Scores, evaluate
 from ..models.build import Detector
 from ..tasks import TASKS
@@ -160,14 +160,19 @@ def restore(journal: Journal, config: TrainConfig, data: TrainingData) -> Path:
     """Bring journal and loader to where the checkpoint was written; its path."""
     _, path = find_run(config.resume)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)["run"]
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        card = Card.from_json(content["pellucid"]["card"])
+        journal.restore(content["run"])
+    except PellucidError:
+        raise
     except Exception as error:
         raise CheckpointError(f"{path}: expected a checkpoint of a training run, got {type(error).__name__}; take another run") from error
-    journal.restore(state)
-    if journal.epoch >= config.epochs:
-        raise UsageError(
-            f"resume: expected a run with epochs left, got one that has done all {config.epochs}; start a new run from its best weights"
-        )
+    if card.names != data.dataset.names:
+        had, has = (", ".join(names[:5]) for names in (card.names, data.dataset.names))
+        raise UsageError(f"resume: expected the classes of the run ({had}), got others in {config.data} ({has}); start a new run")
+    if journal.epoch >= config.epochs or journal.out_of_patience(config.patience):
+        done = f"all {config.epochs}" if journal.epoch >= config.epochs else f"{journal.epoch} and stopped early"
+        raise UsageError(f"resume: expected a run with epochs left, got one that has done {done}; start a new run from its best weights")
     data.position = (journal.epoch, journal.batch)
     return path
 
