@@ -3,14 +3,17 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import fields
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pellucid import cli
 from pellucid.cli import VERBS, main, parser_of, read_settings
 from pellucid.config import EnvConfig, PredictConfig, TrainConfig, ValConfig, merged
-from pellucid.errors import UsageError
+from pellucid.errors import PellucidError, UsageError
 from tests.train.conftest import make_squares
 
 
@@ -183,3 +186,32 @@ def test_reading_the_command_line_needs_no_torch():
 def test_every_verb_has_its_own_settings():
     assert {verb.config for verb in VERBS.values()} >= {TrainConfig, ValConfig, PredictConfig, EnvConfig}
     assert callable(cli.main)
+
+
+WORDS = st.lists(
+    st.one_of(
+        st.text(max_size=12),
+        st.sampled_from(
+            ["--", "=", "--=", "train", "config=", "--config", "--json", "epochs=3", "--epochs", "lr0=1e400", "classes=", "help=1"]
+        ),
+        st.builds("{}={}".format, st.sampled_from([field.name for field in fields(TrainConfig)]), st.text(max_size=8)),
+        st.builds("--{} {}".format, st.sampled_from([field.name for field in fields(PredictConfig)]), st.text(max_size=8)),
+    ),
+    max_size=4,
+)
+
+
+@given(name=st.sampled_from(list(VERBS)), words=WORDS)
+@settings(max_examples=30, deadline=None)
+def test_any_words_are_settings_or_one_refusal(name, words):
+    with suppress(PellucidError):
+        config = merged(VERBS[name].config(), read_settings(name, words))
+        assert isinstance(config, VERBS[name].config)
+
+
+@given(name=st.sampled_from(["name", "project", "data", "source"]), text=st.text(max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_text_arrives_as_it_was_written(name, text):
+    verb = "predict" if name == "source" else "train"
+    assert read_settings(verb, [f"{name}={text}"]) == {name: text}
+    assert read_settings(verb, [f"--{name}", text]) == {name: text}

@@ -150,6 +150,12 @@ class TrainConfig:
         if not 0 < self.fraction <= 1:
             raise UsageError(f"fraction: expected a share above 0 and at most 1, got {self.fraction}; 1 uses all images")
 
+        if self.optimizer == "adamw" and self.warmup_momentum != type(self).warmup_momentum:
+            raise UsageError(
+                f"warmup_momentum: expected optimizer=musgd beside it, got {self.warmup_momentum} with adamw, "
+                "whose momentum has no warm-up; leave it out"
+            )
+
     @property
     def accumulation(self) -> int:
         """Steps summed into one update."""
@@ -258,6 +264,10 @@ class PredictConfig:
             raise UsageError("save_conf: expected save_txt=true beside it, got save_conf alone; add save_txt=true")
         if self.agnostic_nms and self.path != "nms":
             raise UsageError("agnostic_nms: expected path=nms, since the e2e path suppresses nothing; add path=nms or leave it out")
+        if self.iou != type(self).iou and self.path != "nms":
+            raise UsageError(
+                f"iou: expected path=nms, since the e2e path suppresses nothing, got iou={self.iou}; add path=nms or leave it out"
+            )
 
 
 @dataclass(frozen=True)
