@@ -161,14 +161,17 @@ class Recorder(LightningModule):
 
 
 @QUIET
-@pytest.mark.parametrize("steps", [2, 4, 6])
-def test_lightning_resumes_in_the_middle_of_an_epoch(steps, tmp_path):
+@pytest.mark.parametrize(("epochs", "steps"), [(0, 2), (1, 0), (1, 2)])
+def test_lightning_resumes_in_the_middle_of_an_epoch(epochs, steps, tmp_path):
+    length = len(module(batch=4).train_dataloader())
+    assert length > 2
+    steps += epochs * length
     settings = {"max_epochs": 2, "accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     settings |= {"enable_model_summary": False, "num_sanity_val_steps": 1, "use_distributed_sampler": False}
     whole = Recorder(stop_at=steps)
     whole.path = tmp_path / "middle.ckpt"
     Trainer(**settings).fit(whole, datamodule=module(batch=4))
-    assert [epoch for epoch, *_ in whole.rows] == [0] * 4 + [1] * 4
+    assert [epoch for epoch, *_ in whole.rows] == [0] * length + [1] * length
     rest = Recorder()
     Trainer(**settings).fit(rest, datamodule=module(batch=4), ckpt_path=whole.path)
     assert rest.rows == whole.rows[steps:]
