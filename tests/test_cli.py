@@ -54,8 +54,12 @@ def test_words_win_over_the_file_and_a_file_is_checked(tmp_path):
     file.write_text("- 1\n")
     with pytest.raises(UsageError, match="got list"):
         read_settings("train", [f"config={file}"])
-    file.write_text("{ : :")
-    with pytest.raises(UsageError, match="expected YAML"):
+    for broken in ("{ : :", "[" * 5000):
+        file.write_text(broken)
+        with pytest.raises(UsageError, match="expected YAML"):
+            read_settings("train", [f"config={file}"])
+    file.write_text("epochs: 2024-01-01\nname: 2024-01-01\n")
+    with pytest.raises(UsageError, match="epochs: expected a whole number"):
         read_settings("train", [f"config={file}"])
 
 

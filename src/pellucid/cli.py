@@ -142,7 +142,7 @@ def pairs_of_file(kind: type, path: str) -> dict[str, str]:
         raise MissingFileError(f"config: expected a YAML file, found none at {path}; check the path")
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path}: expected YAML with settings, got something else ({' '.join(str(error).split())}); mend the file"
         ) from None
@@ -153,7 +153,7 @@ def pairs_of_file(kind: type, path: str) -> dict[str, str]:
             check_key(kind, str(key))
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-    return {str(key): value if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
+    return {str(key): value if isinstance(value, str) else json.dumps(value, default=str) for key, value in content.items()}
 
 
 def read_value(parser: Any, kind: type, key: str, text: str) -> Any:

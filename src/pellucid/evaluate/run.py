@@ -164,7 +164,7 @@ class _Meter:
         if self.labels is None:
             return prediction
         old = prediction.instances
-        return Prediction(prediction.meta, Instances(self.labels.to(old.labels.device)[old.labels], old.shapes, old.scores, old.ignore))
+        return Prediction(prediction.meta, Instances(self.labels[old.labels], old.shapes, old.scores, old.ignore))
 
 
 @dataclass
