@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,6 +20,7 @@ from .. import __version__
 from ..errors import CheckpointError, MissingFileError, UsageError
 from ..models.build import Detector, build
 from ..models.scales import SCALES
+from ..rules import STRIDE
 from ..tasks import TASKS, Task
 
 HERE = Path(__file__).parent
@@ -47,8 +48,14 @@ class Card:
 
     @classmethod
     def from_json(cls, text: str) -> Card:
+        """The card in a file; ValueError, TypeError or KeyError where it says nothing that a model can be built from."""
         values = json.loads(text)
-        return cls(**{**values, "names": tuple(values["names"]), "category_ids": tuple(values["category_ids"])})
+        card = cls(**{**values, "names": tuple(values["names"]), "category_ids": tuple(values["category_ids"])})
+        if card.scale not in SCALES or not card.names or len(card.category_ids) != card.nc:
+            raise ValueError(f"scale {card.scale!r}, {card.nc} names, {len(card.category_ids)} ids")
+        if type(card.imgsz) is not int or card.imgsz < STRIDE or card.imgsz % STRIDE:
+            raise ValueError(f"imgsz {card.imgsz!r}")
+        return card
 
 
 def make_task(card: Card) -> Task:
@@ -85,13 +92,22 @@ def load_weights(path: str | Path) -> tuple[Detector, Card]:
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"expected a weights file, found none at {path}; check the path")
-    state, card = _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
-    model = create(card)
+    state, text = _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
+    try:
+        card = Card.from_json(text)
+        model = create(card)
+    except UsageError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"expected a card that pellucid wrote in {path}, got another ({error}); use a file that pellucid wrote"
+        ) from error
     try:
         model.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in state.items()})
-    except RuntimeError as error:
+    except (RuntimeError, AttributeError) as error:
         raise CheckpointError(
-            f"expected the weights of {card.task}-{card.scale} with {card.nc} classes in {path}, got others: {error}"
+            f"expected the weights of {card.task}-{card.scale} with {card.nc} classes in {path}, got others "
+            f"({' '.join(str(error).split())[:200]} ...); use a file that pellucid wrote"
         ) from error
     return model.eval(), card
 
@@ -105,9 +121,8 @@ def open_model(
         names = names or tuple(f"class{i}" for i in range(80))
         card = Card(task, scale, names, category_ids or tuple(range(len(names))), imgsz)
         return create(card), card
-    shipped = HERE / f"{name}.safetensors"
-    if shipped.is_file():
-        return load_weights(shipped)
+    if name in shipped_names():
+        return load_weights(HERE / f"{name}.safetensors")
     if Path(name).suffix in (".safetensors", ".ckpt"):
         return load_weights(name)
     known = ", ".join([*(f"{task}-{scale}" for task in TASKS for scale in SCALES), *shipped_names()])
@@ -119,7 +134,7 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in HERE.glob("*.safetensors"))
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Card]:
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], str]:
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get("pellucid")
@@ -128,26 +143,32 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Card]:
         raise CheckpointError(f"expected a safetensors file at {path}, got something else ({error}); copy or train it again") from error
     if text is None:
         raise CheckpointError(f"expected weights saved by pellucid, found no card inside {path}; use a file that pellucid wrote")
-    return state, Card.from_json(text)
+    return state, text
 
 
-def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Card]:
+def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], str]:
     content = read_pickle(path)
-    if "pellucid" not in content:
+    try:
+        state, text = content["pellucid"]["ema"]["model"], content["pellucid"]["card"]
+        return dict(state), str(text)
+    except Exception as error:  # content may be of any kind
         raise CheckpointError(
             f"expected a checkpoint written by pellucid at {path}, found no card inside; use last.ckpt or best.ckpt of a run"
-        )
-    return content["pellucid"]["ema"]["model"], Card.from_json(content["pellucid"]["card"])
+        ) from error
 
 
-def read_pickle(path: Path) -> dict[str, Any]:
-    """A trainer checkpoint, loaded with weights_only, so that it cannot run code."""
+def read_pickle(path: Path) -> Any:
+    """What a trainer checkpoint holds, loaded with weights_only, so that it cannot run code."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickles of a kind that is refused below
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except OSError:
+        raise
+    except Exception as error:  # on broken files the unpickler raises nearly anything
+        asked = re.search(r"GLOBAL ([\w.]+)|[Uu]nsupported (?:class|global)[: ]+([\w.]+)", str(error))
+        reason = f"it names {asked[1] or asked[2]}" if asked else type(error).__name__
         raise CheckpointError(
-            f"expected a checkpoint of plain tensors at {path}, got one that is broken or asks to run code ({reason})"
+            f"expected a checkpoint of plain tensors at {path}, got one that is broken or asks to run code ({reason}); "
+            "use a file that pellucid wrote"
         ) from error
