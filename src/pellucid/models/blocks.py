@@ -8,7 +8,7 @@ from torch.nn.functional import batch_norm
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """BatchNorm2d that does not count its batches: the count is not used, and a kernel a layer is a tenth of a small step."""
+    """BatchNorm2d that does not count its batches: the count is not used, and a kernel a layer costs time."""
 
     def forward(self, x: Tensor) -> Tensor:
         return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
