@@ -63,7 +63,7 @@ CASES = [
     ("path too long", f"{TRAIN} data={LONG}", 1, "File name too long"),
     ("unknown key", f"{TRAIN} epoch=3", 2, "unknown setting 'epoch': did you mean epochs?"),
     ("wrong task", f"{VAL} model=task.safetensors", (2, 3), "fold"),
-    ("imgsz", f"{TRAIN} imgsz=100", 2, "imgsz: expected a multiple of 32, got 100; take 96"),
+    ("imgsz", f"{TRAIN} imgsz=100", 2, "imgsz: expected a multiple of 32 up to 16384, got 100; take 96"),
     ("no GPU", f"{TRAIN} device=0", 2, "expected the number of a GPU, got 0, but torch sees no GPUs"),
     ("output below a file", f"{TRAIN} project=file/x", 2, "expected a folder that can be written, got Not a directory"),
     ("output of val", f"{VAL} project=file", 2, "expected a folder that can be written"),
@@ -86,7 +86,7 @@ CASES = [
     ("seed", f"{TRAIN} seed={10**30}", 2, "seed: expected a number from 0"),
     ("frozen", f"{TRAIN} freeze=99", 2, "freeze: expected at most 17 layers, got 99"),
     ("class that is not known", f"{PREDICT} classes=9", 2, "classes: expected class ids of the model (0 kind0, 1 kind1), got [9]"),
-    ("canvas beyond memory", f"{PREDICT} imgsz=32000000", 1, "expected enough memory, got too little"),
+    ("canvas beyond reason", f"{PREDICT} imgsz=32000000", 2, "up to 16384, got 32000000; take 16384"),
 ]
 
 
@@ -103,6 +103,18 @@ def test_a_mistake_is_an_exit_code_and_one_sentence(words, code, part, world, mo
     assert "; " in err or "did you mean" in err, "the sentence says what to do"
     if words.startswith("train"):
         assert sorted(Path("runs").glob("*/*")) == before, "no run folder for a run that never began"
+
+
+def test_too_little_memory_is_one_sentence(world, monkeypatch, capsys):
+    def no_room(*_: object) -> None:
+        torch.empty(2**60)
+
+    monkeypatch.chdir(world)
+    monkeypatch.setattr("pellucid.predict.run.letterbox", no_room)
+    assert main(PREDICT.split()) == 1
+    err = capsys.readouterr().err
+    assert "expected enough memory, got too little" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("weights", ["hostile.ckpt", "hostile2.ckpt"])

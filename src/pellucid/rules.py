@@ -8,6 +8,7 @@ from typing import Any
 
 from .errors import UsageError
 
+LARGEST = 16_384  # pixels: a canvas of 800 MB
 STRIDE = 32  # sides of a canvas are multiples of this
 
 
@@ -56,9 +57,9 @@ def _fits(kind: str, value: Any) -> bool:
 def shared_rules(config: Any) -> None:
     _check_kinds(config)
     imgsz = getattr(config, "imgsz", None)
-    if imgsz is not None and (imgsz < STRIDE or imgsz % STRIDE):
-        near = max(STRIDE, round(imgsz / STRIDE) * STRIDE)
-        raise UsageError(f"imgsz: expected a multiple of {STRIDE}, got {imgsz}; take {near}")
+    if imgsz is not None and (imgsz < STRIDE or imgsz % STRIDE or imgsz > LARGEST):
+        near = min(LARGEST, max(STRIDE, round(imgsz / STRIDE) * STRIDE))
+        raise UsageError(f"imgsz: expected a multiple of {STRIDE} up to {LARGEST}, got {imgsz}; take {near}")
     at_least(config, 1, *({"batch", "max_det"} & {field.name for field in fields(config)}))
     if getattr(config, "workers", None) is not None:
         at_least(config, 0, "workers")
