@@ -24,6 +24,8 @@ from pellucid.train.run import open_all, resume_config, train
 from pellucid.zoo import load_weights, make_task
 from tests.train.conftest import make_squares
 
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}  # a shell may have its own for SIGINT
+
 
 def config(data, project, **changes):
     """Five batches an epoch in windows of two: three updates, the last window short."""
@@ -130,8 +132,8 @@ def test_a_stopped_run_goes_on_bit_for_bit(steps, straight, squares, tmp_path, m
 
 
 def test_signal_handlers_are_given_back(straight):
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS
+    assert all(not hasattr(handler, "__self__") for handler in HANDLERS.values())
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
