@@ -75,9 +75,9 @@ def demo(out: Path, short: bool) -> list[str]:
     if not ap50 >= LEAST_AP50:
         raise StepError(f"expected box AP50 of at least {LEAST_AP50} on the validation tiles, got {ap50:.3f}; see {run / 'results.csv'}")
 
-    lines = pellucid("predict", f"model={weights}", f"source={TILES}", f"name={run.name}-pictures", *common, "--json").splitlines()
+    lines = pellucid("predict", f"model={weights}", f"source={TILES}", "name=pictures", *common, "--json").splitlines()
     found = sum(len(json.loads(line)["objects"]) for line in lines)
-    pictures = sorted(out.glob(f"*/{run.name}-pictures*/*.jpg"), key=lambda path: path.stat().st_mtime)[-len(lines) :]
+    pictures = sorted(out.glob("*/pictures*/*.jpg"), key=lambda path: path.stat().st_mtime)[-len(lines) :]
     if not found or len(pictures) != len(list(TILES.iterdir())):
         raise StepError(f"expected a drawn picture of each tile in {TILES} with trees found, got {len(pictures)} with {found} trees")
     return [

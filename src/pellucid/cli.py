@@ -248,10 +248,11 @@ def do_predict(given: dict[str, Any]) -> int:
 
     config = merged(PredictConfig(), given)
     count = 0
-    for result in predict_files(config):
+    folder, results = predict_files(config)
+    for result in results:
         count += 1
         print(result.to_json() if config.json else result_line(result), flush=True)
-    print(f"{count} picture{'s' * (count != 1)}", file=sys.stderr)
+    print(f"{count} picture{'s' * (count != 1)}; folder: {folder}", file=sys.stderr)
     return 0
 
 

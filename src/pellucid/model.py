@@ -144,12 +144,16 @@ def describe(name: str, detector: Detector, card: Card, imgsz: int) -> dict[str,
     }
 
 
-def predict_files(config: PredictConfig) -> Iterator[Result]:
-    """The results of `config.source` one by one, each written to the run folder as `config` asks."""
+def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
+    """The run folder, and the results of `config.source` one by one, each written to the folder as `config` asks."""
     required(config, "model", "source")
     opened = open_model(config.model)
     results = predict(config, config.source, opened)
     folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)
+    return folder, _written(results, folder, config)
+
+
+def _written(results: Iterator[Result], folder: Path, config: PredictConfig) -> Iterator[Result]:
     records: list[dict[str, Any]] = []
     for number, result in enumerate(results):
         if config.save:

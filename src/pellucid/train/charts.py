@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 OVER = 3  # oversampling
 INK, SOFT, GRID, PAPER = (38, 43, 51), (112, 120, 132), (228, 231, 236), (255, 255, 255)
-COLORS = ((31, 111, 235), (218, 86, 32), (26, 148, 107), (148, 84, 200), (200, 152, 8), (214, 61, 116), (14, 152, 172), (110, 118, 129))
+COLORS = ((31, 111, 235), (218, 86, 32), (26, 148, 107), (148, 84, 200), (200, 152, 8), (214, 61, 116), (92, 64, 51), (110, 118, 129))
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
@@ -171,7 +171,8 @@ def training_curves(rows: Sequence[Mapping[str, float]]) -> Image.Image:
 
     def pick(*starts: str) -> dict[str, tuple[list[float], list[float]]]:
         keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key.startswith(starts)]
-        return {key.partition("/")[2] or key: (epochs, [row.get(key, math.nan) for row in rows]) for key in keys}
+        known = [key for key in keys if any(math.isfinite(row.get(key, math.nan)) for row in rows)]
+        return {key.partition("/")[2] or key: (epochs, [row.get(key, math.nan) for row in rows]) for key in known}
 
     charts = [line_chart({name: xy}, f"loss: {name}", "epoch") for name, xy in pick("train/").items()]
     charts.append(line_chart(pick("e2e/"), "score, end to end", "epoch", (0.0, 1.0)))

@@ -67,6 +67,7 @@ def train(config: TrainConfig) -> TrainResult:
     config = resume_config(_given(config)) if config.resume else config
     required(config, "model", "data")
     device = pick_device(config.device)
+    share_cores(device, worker_count(config.workers))
     precision = pick_precision(config.precision, device)
     dataset, detector, card = open_all(config)
     task = make_task(card)
@@ -150,10 +151,18 @@ def augment_of(config: TrainConfig) -> AugmentConfig:
 
 def worker_count(asked: int | None) -> int:
     """One process a core that this process may use, at most 8, unless a number is given."""
-    if asked is not None:
-        return asked
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(8, cores)
+    return min(8, core_count()) if asked is None else asked
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def share_cores(device: torch.device, workers: int) -> None:
+    """On a CPU leave the workers a core each: threads that wait for a core made training ten times slower."""
+    if device.type == "cpu":
+        torch.set_num_threads(min(torch.get_num_threads(), max(1, core_count() - workers)))
 
 
 def restore(journal: Journal, config: TrainConfig, data: TrainingData) -> Path:
@@ -182,7 +191,8 @@ def announce(config: TrainConfig, data: TrainingData, folder: Path, detector: nn
     train = data.index("train")
     parameters = sum(p.numel() for p in detector.parameters())
     check_room(config, data.loading.workers, train, 2, folder, parameters)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {threads} thread{'s' * (threads != 1)}"
     lines = [*summary(data.dataset), f"{config.model}: {parameters:,} parameters, {name}, precision {precision}, run folder {folder}"]
     print("\n".join(lines), file=sys.stderr)
     if config.plots:

@@ -138,7 +138,9 @@ class _Split:
             if guess.exists():
                 self.log.add("path-guess", f"{source}: {entry}", f"not {path} but {guess}")
                 return Path(os.path.abspath(guess))
-        raise DataError(f"{source}: expected the pictures of {self.split!r} in {path}, but there is no such folder; check `path` and it.")
+        raise DataError(
+            f"{source}: expected the pictures of {self.split!r} in {path}, but there is no such folder; check `path` and this entry."
+        )
 
     def _folder(self, folder: Path) -> Iterator[str]:
         for parent, names in walk(folder):
