@@ -1,7 +1,8 @@
-# make setup   .venv with the package and its development tools (once)
-# make test    the test suite, without the tests that need a GPU
-# make demo    check, train, val and predict on the pictures that ship
-# make lint    ruff and mypy
+# make setup      .venv with the package and its development tools (once)
+# make test       the test suite, without the tests that need a GPU
+# make test-gpu   the tests that need a GPU
+# make demo       check, train, val and predict on the pictures that ship
+# make lint       ruff and mypy
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,7 +10,7 @@ STAMP := .venv/.installed
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
-.PHONY: setup test demo lint
+.PHONY: setup test test-gpu demo lint
 
 setup: $(STAMP)
 
@@ -22,6 +23,9 @@ $(STAMP): pyproject.toml
 # One thread a process: threads of several small jobs that wait for each other cost many times what they save.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not gpu" $(PYTEST_ARGS)
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
 
 demo: $(STAMP)
 	$(BIN)/python demo/run.py $(DEMO_ARGS)
