@@ -133,7 +133,6 @@ def test_a_stopped_run_goes_on_bit_for_bit(steps, straight, squares, tmp_path, m
 
 def test_signal_handlers_are_given_back(straight):
     assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS
-    assert all(not hasattr(handler, "__self__") for handler in HANDLERS.values())
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
@@ -258,3 +257,11 @@ def test_small_shared_memory_is_named_with_its_remedy(squares, tmp_path, monkeyp
     with pytest.warns(PellucidWarning, match=r"/dev/shm: about 1,887 MB are needed, 64 MB are free; .*--shm-size"):
         check_room(chosen, 8, index, 2, tmp_path, 1000)
     check_room(chosen, 0, index, 2, tmp_path, 1000)
+
+
+def test_while_nothing_is_found_the_latest_weights_are_kept(tmp_path):
+    journal = Journal(tmp_path, 9, "e2e/box/ap")
+    kept = [journal.end_epoch({"epoch": epoch, "e2e/box/ap": value}) for epoch, value in enumerate((0.0, 0.0, 0.2, 0.2, 0.1, 0.3), 1)]
+    assert kept == [True, True, True, False, False, True]
+    assert (journal.best_epoch, journal.best_value) == (6, 0.3)
+    assert Journal(tmp_path, 9, "e2e/box/ap").end_epoch({"epoch": 1, "e2e/box/ap": math.nan}) is False

@@ -34,15 +34,16 @@ class Journal:
         return self.folder / "weights" / "best.ckpt"
 
     def end_epoch(self, row: dict[str, float]) -> bool:
-        """Add the row of a finished epoch, move on, and say whether it is the best so far."""
+        """Add the row of a finished epoch, move on, and say whether its weights are the ones to keep."""
         self.epoch, self.batch = int(row["epoch"]), 0
         self.rows.append(row)
         write_rows(self.folder / "results.csv", self.rows)
         value = row.get(self.metric, math.nan)
-        better = value > self.best_value or (math.isfinite(value) and not self.best_epoch)
+        first = math.isfinite(value) and not self.best_epoch
+        better = first or value > self.best_value
         if better:
             self.best_value, self.best_epoch = value, self.epoch
-        return better
+        return better or value == self.best_value == 0  # while nothing is found the latest weights are kept
 
     def out_of_patience(self, patience: int) -> bool:
         """Whether so many epochs have passed since the best one; 0 waits for ever."""
