@@ -299,8 +299,12 @@ def score_table(scores: Any) -> str:
     """Both paths side by side, the protocol, and the classes."""
     paths = list(scores.paths)
     names = list(next(iter(scores.paths.values())).metrics)
-    lines = [scores.protocol, f"{scores.images} images", " " * 12 + "".join(f"{path:>9}" for path in paths)]
-    lines += [f"{name:<12}" + "".join(f"{scores.paths[path].metrics[name]:>9.4f}" for path in paths) for name in names]
+    rows = {name: [scores.paths[path].metrics[name] for path in paths] for name in names}
+    heads = [*paths, "gap"] if len(paths) == 2 else [*paths]
+    lines = [scores.protocol, f"{scores.images} images", " " * 12 + "".join(f"{head:>9}" for head in heads)]
+    for name, values in rows.items():
+        shown = [*values, values[0] - values[1]] if len(paths) == 2 else values
+        lines.append(f"{name:<12}" + "".join(f"{value:>9.4f}" for value in shown))
     table = scores.paths[paths[0]].per_class
     if len(table) > 1:
         lines += [f"class {row['name']:<20} {row['n']:>6} objects  ap {row['ap']:.4f}  ap50 {row['ap50']:.4f}" for row in table]
