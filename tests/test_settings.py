@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pellucid.augment.apply import apply
-from pellucid.augment.presets import PRESETS
-from pellucid.config import PredictConfig, TrainConfig, ValConfig
+from pellucid.augment.presets import PRESETS, AugmentConfig
+from pellucid.config import AUGMENT_FIELDS, PredictConfig, TrainConfig, ValConfig
 from pellucid.errors import UsageError
 from pellucid.model import predict, validate
 from pellucid.train import callbacks
@@ -81,14 +81,6 @@ ELSEWHERE = {  # held by tests of the run, of the command line and of the data
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return str(make_squares(tmp_path_factory.mktemp("settings"), train=4, val=3))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -230,3 +222,7 @@ def test_what_validation_writes(opened, data, tmp_path):
     assert scored(opened, data, tmp_path, save_json=False)[1] == {"scores.json", "per_class.csv"}
     assert "confusion.png" in scored(opened, data, tmp_path, plots=True)[1]
     assert scored(opened, data, tmp_path, single_cls=True)[0]
+
+
+def test_every_augmentation_value_can_be_overridden():
+    assert set(AUGMENT_FIELDS) == {field.name for field in fields(AugmentConfig)}

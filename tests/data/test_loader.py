@@ -9,7 +9,7 @@ from pytorch_lightning import LightningModule, Trainer
 
 from pellucid.augment.presets import AugmentConfig
 from pellucid.data import open_dataset
-from pellucid.data.module import DataModule, EpochSampler
+from pellucid.data.module import DataModule, EpochLoader, EpochSampler
 from pellucid.data.samples import sample_path
 from pellucid.tasks import TASKS
 from pellucid.types import Batch, Packed
@@ -54,6 +54,19 @@ def test_the_same_bytes_for_any_workers_and_cache(workers, cached, tmp_path):
         assert len(expected) == len(found) == len(plain)
         assert all(same(a, b) for a, b in zip(expected, found, strict=True))
         assert sum(int(packed.targets.valid.sum()) for packed in expected) > 20
+
+
+@QUIET
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_same_bytes_whether_workers_persist_or_not(workers, persistent):
+    plain, data = module().train_dataloader(), module(workers=workers)
+    whole = data.train_dataloader()
+    settings = {**data._settings(warped=True), "persistent_workers": persistent}
+    loader = EpochLoader(whole.dataset, EpochSampler(len(whole.dataset), 0), 5, **settings)
+    assert loader.persistent_workers == persistent
+    for epoch in (0, 1, 5):
+        assert all(same(a, b) for a, b in zip(epoch_of(plain, epoch), epoch_of(loader, epoch), strict=True))
 
 
 @QUIET

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 
@@ -35,12 +34,3 @@ def squares(tmp_path_factory):
 @pytest.fixture(scope="session")
 def backgrounds(tmp_path_factory):
     return make_squares(tmp_path_factory.mktemp("backgrounds"), objects=False)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other on a busy machine make small steps a hundred times slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
