@@ -50,6 +50,18 @@ class Instances:
     def clip(self, height: int, width: int) -> Instances:
         return replace(self, shapes={name: shape.clip(height, width) for name, shape in self.shapes.items()})
 
+    def visible(self, height: int, width: int) -> Tensor:
+        """Share of each object inside the frame, (n,) in [0, 1], by the shape that says how far it reaches."""
+        return self._extent().visible(height, width)
+
+    def tighten(self, height: int, width: int) -> Instances:
+        """The same objects, their boxes drawn anew around what the frame shows of them."""
+        around = Boxes(self._extent().bounds()).clip(height, width)
+        return replace(self, shapes={**self.shapes, "boxes": around})
+
+    def _extent(self) -> Shape:
+        return next((shape for shape in self.shapes.values() if shape.extent), self.shapes["boxes"])
+
     def to(self, device: torch.device | str) -> Instances:
         return self._map(lambda part: part.to(device))
 
@@ -201,6 +213,8 @@ class Pairs:
     outputs: Mapping[str, Tensor]  # raw, {"box": (B, P, 4), ...}
     shapes: Mapping[str, Tensor]  # decoded, {"boxes": (B, P, 4) canvas pixels, ...}
     truth: Mapping[str, Tensor]  # {"boxes": (B, P, 4), ...} canvas pixels
+    shared: Mapping[str, Tensor]  # what the anchors of an image share, {"proto": (B, 32, S/4, S/4), ...}
+    object: Tensor  # (B, P) int64, which of the image's objects
     points: Tensor  # (B, P, 2)
     strides: Tensor  # (B, P)
     weight: Tensor  # (B, P)

@@ -8,7 +8,7 @@ from pellucid.assign.aligned import align
 from pellucid.assign.points import anchor_points
 from pellucid.geometry.boxes import box_ciou
 from pellucid.tasks import TASKS
-from pellucid.types import Targets
+from pellucid.types import Dense, Targets
 
 TASK = TASKS["detect"]()
 POINTS, STRIDES = anchor_points([(16, 16), (8, 8), (4, 4)], (8, 16, 32), torch.device("cpu"))
@@ -28,7 +28,7 @@ def scene(objects: int, seed: int, classes: int = 3, batch: int = 2, side: float
 
 
 def run(logits, shapes, labels, valid, truth, topk, single=False):
-    return align(logits, shapes, POINTS, Targets(labels, valid, truth["boxes"]), TASK.overlap, topk, single)
+    return align(Dense({"cls": logits}, POINTS, STRIDES), shapes, {}, Targets(labels, valid, truth["boxes"]), TASK.overlap, topk, single)
 
 
 def by_prose(logits, shapes, labels, valid, truth, topk, single):
@@ -36,7 +36,7 @@ def by_prose(logits, shapes, labels, valid, truth, topk, single):
     result = {}
     for b in range(len(logits)):
         boxes = truth["boxes"][b]
-        window = TASK.overlap.inside(POINTS, {"boxes": boxes[None]})[0]
+        window = TASK.overlap.inside(POINTS, STRIDES, {"boxes": boxes[None]})[0]
         u = box_ciou(shapes["boxes"][b][None], boxes[:, None]).clamp(min=0)
         t = logits[b].sigmoid()[:, labels[b]].T ** 0.5 * u**6
         claims = {}
@@ -84,7 +84,7 @@ def test_equals_the_slow_one(objects, single):
 
 def test_the_crowd_has_contested_anchors():
     *_, truth = scene(40, seed=40)
-    window = TASK.overlap.inside(POINTS, truth)
+    window = TASK.overlap.inside(POINTS, STRIDES, truth)
     assert (window.sum(1) > 1).float().mean() > 0.5
 
 
@@ -133,7 +133,7 @@ def test_candidate_windows_of_small_objects(side, count):
     """Sides below 16 px are widened to 16, which holds 2 x 2 centres of stride 8 wherever the object is (but on the grid itself)."""
     centre = torch.tensor([50.3, 61.7])
     box = torch.cat((centre - side / 2, centre + side / 2))[None, None]
-    inside = TASK.overlap.inside(POINTS, {"boxes": box})[0, 0]
+    inside = TASK.overlap.inside(POINTS, STRIDES, {"boxes": box})[0, 0]
     assert inside[STRIDES.eq(8)].sum() == count
     one_sided = box + torch.tensor([-30.0, 0, 30, 0])
-    assert TASK.overlap.inside(POINTS, {"boxes": one_sided})[0, 0].sum() > inside.sum()
+    assert TASK.overlap.inside(POINTS, STRIDES, {"boxes": one_sided})[0, 0].sum() > inside.sum()

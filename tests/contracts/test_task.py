@@ -86,7 +86,7 @@ def test_each_term_falls_toward_the_target(task, output):
         dense = Dense(outputs, output.many.points, output.many.strides)
         values = []
         for _ in range(30):
-            loss = term.loss(gather_pairs(task, dense, objects_.truth, chosen, (SIZE, SIZE))).sum()
+            loss = term.loss(gather_pairs(task, dense, output.shared, objects_.truth, chosen, (SIZE, SIZE))).sum()
             grads = torch.autograd.grad(loss, [v for n, v in outputs.items() if n != "cls"], allow_unused=True)
             with torch.no_grad():
                 for value, grad in zip((v for n, v in outputs.items() if n != "cls"), grads, strict=True):

@@ -64,7 +64,7 @@ def test_l1_of_one_unit_of_error(units):
         dense = Dense({"cls": torch.full((1, len(POINTS), 1), 5.0), "box": box}, POINTS, STRIDES)
         targets = Targets(torch.zeros(1, 4, dtype=torch.int64), torch.tensor([[True, False, False, False]]), torch.zeros(1, 4, 4))
         targets.boxes[0, 0] = torch.cat((low, high))
-        loss = Criterion(task).branch(dense, targets, (128, 128), 10, single=False)
+        loss = Criterion(task).branch(dense, {}, targets, (128, 128), 10, single=False)
         expected = 1.5 * (stride / 128 if units == "image" else 1.0) / 4
         assert (loss.sums["l1"] / loss.weight).item() == pytest.approx(expected, rel=1e-4)
 

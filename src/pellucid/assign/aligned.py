@@ -13,20 +13,30 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..types import Assignment, Targets
+from ..types import Assignment, Dense, Targets
 
 ALPHA, BETA = 0.5, 6.0  # t = p^alpha u^beta
-CHUNK = 1 << 24  # (image, object, anchor) triples looked at in one pass
+CHUNK = 1 << 24  # (image, object, anchor) triples looked at in one pass, divided by the cost of one
+LOOK = 3  # times topk candidates get the second look of an Overlap that has one
+
+
+Values = Mapping[str, Tensor]
 
 
 class Comparison(Protocol):
     """How predictions and objects are compared: a task's Overlap."""
 
     @property
-    def similarity(self) -> Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]: ...
+    def similarity(self) -> Callable[[Values, Values], Tensor]: ...
 
     @property
-    def inside(self) -> Callable[[Tensor, Mapping[str, Tensor]], Tensor]: ...
+    def inside(self) -> Callable[[Tensor, Tensor, Values], Tensor]: ...
+
+    @property
+    def refine(self) -> Callable[[Values, Values, Values], Tensor] | None: ...
+
+    @property
+    def cost(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -42,16 +52,16 @@ class _Claims:
 
 @torch.no_grad()
 def align(
-    logits: Tensor, shapes: Mapping[str, Tensor], points: Tensor, targets: Targets, overlap: Comparison, topk: int, single: bool = False
+    dense: Dense, shapes: Values, shared: Values, targets: Targets, overlap: Comparison, topk: int, single: bool = False
 ) -> Assignment:
     """Assign anchors to objects by t = p^0.5 u^6; `single` then leaves each object its best anchor alone.
 
-    logits (B, A, C); shapes {(B, A, ...)}; points (A, 2).
+    `dense` is one branch with A anchors, `shapes` {(B, A, ...)} its decoded shapes, `shared` what the anchors of an image share.
     An anchor claimed more than once goes to the object with the largest u among all whose window holds it.
     Weights are q = t max(u) / (max(t) + 1e-9), maxima over an object's anchors (TOOD, 3.3).
     """
-    logits = logits.float()
-    claims = _claim(logits, shapes, points, targets, overlap, min(topk, points.shape[0]))
+    logits, points = dense.outputs["cls"].float(), dense.points
+    claims = _claim(dense, shapes, shared, targets, overlap, min(topk, points.shape[0]))
     batch, objects, k = claims.anchor.shape
     anchor, claimed = claims.anchor.flatten(1), claims.valid.flatten(1)  # (B, P)
     own = torch.arange(objects, device=anchor.device).repeat_interleave(k).expand(batch, -1)
@@ -69,27 +79,61 @@ def align(
     return Assignment(anchor, owner, torch.where(kept, t * top_u / (top_t + 1e-9), 0.0), kept)
 
 
-def _claim(logits: Tensor, shapes: Mapping[str, Tensor], points: Tensor, targets: Targets, overlap: Comparison, k: int) -> _Claims:
+def _claim(dense: Dense, shapes: Values, shared: Values, targets: Targets, overlap: Comparison, k: int) -> _Claims:
+    logits = dense.outputs["cls"].float()
     batch, anchors, _ = logits.shape
     by_class = logits.transpose(1, 2)
     rows = torch.arange(batch, device=logits.device)[:, None]
-    step = max(1, CHUNK // (batch * anchors))
+    step = max(1, CHUNK // (batch * anchors * overlap.cost))
     best = logits.new_full((batch, anchors), -1.0)
     holder = torch.zeros_like(best, dtype=torch.int64)
     parts = []
     for start in range(0, targets.labels.shape[1], step):
         chunk = slice(start, start + step)
         objects = {name: value[:, chunk] for name, value in targets.truth.items()}
-        window = overlap.inside(points, objects) & targets.valid[:, chunk, None]  # (B, n, A)
+        window = overlap.inside(dense.points, dense.strides, objects) & targets.valid[:, chunk, None]  # (B, n, A)
+        score = by_class[rows, targets.labels[:, chunk]].sigmoid() ** ALPHA
         u = torch.where(window, overlap.similarity(shapes, objects), -1.0)
-        t = by_class[rows, targets.labels[:, chunk]].sigmoid() ** ALPHA * u.clamp(min=0) ** BETA
-        _, anchor = torch.where(window, t, -1.0).topk(k, -1)
+        if overlap.refine is not None:
+            u = _refined(u, score, dense, shapes, shared, objects, overlap.refine, min(LOOK * k, anchors))
+        anchor = _best(u, score, k)
         parts.append((anchor, u.gather(-1, anchor), window.gather(-1, anchor)))
         top, which = u.max(1)
         holder = torch.where(top > best, which + start, holder)
         best = torch.maximum(best, top)
     anchor, similarity, inside = (torch.cat(part, 1) for part in zip(*parts, strict=True))
     return _Claims(anchor, similarity, inside, best, holder)
+
+
+def _best(u: Tensor, score: Tensor, k: int) -> Tensor:
+    """The k best anchors of each object by t, (B, n, k); u is -1 outside the window, and those come last."""
+    t = torch.where(u >= 0, score * u.clamp(min=0) ** BETA, -1.0)
+    return t.topk(k, -1).indices
+
+
+def _refined(
+    u: Tensor,
+    score: Tensor,
+    dense: Dense,
+    shapes: Values,
+    shared: Values,
+    objects: Values,
+    refine: Callable[[Values, Values, Values], Tensor],
+    looks: int,
+) -> Tensor:
+    """The mean of u and a second look at the best candidates of each object; -1 stays outside the window, (B, n, A)."""
+    anchor = _best(u, score, looks)  # (B, n, r)
+    outputs = {name: value for name, value in dense.outputs.items() if name != "cls"}
+    rows = {name: _gather(value, anchor) for name, value in {**outputs, **shapes}.items()}
+    second = torch.zeros_like(u).scatter(-1, anchor, refine(rows, shared, objects))
+    return torch.where(u >= 0, (u + second) / 2, u)
+
+
+def _gather(values: Tensor, anchor: Tensor) -> Tensor:
+    """values (B, A, ...) at anchor (B, n, r) -> (B, n, r, ...)."""
+    flat = anchor.flatten(1)
+    index = flat.reshape(flat.shape + (1,) * (values.dim() - 2)).expand(flat.shape + values.shape[2:])
+    return values.gather(1, index).unflatten(1, anchor.shape[1:])
 
 
 def _first(key: Tensor, chosen: Tensor, size: int) -> Tensor:

@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from ..geometry.affine import compose, scaling, translation
-from ..geometry.boxes import box_area
 from ..types import Instances, Layer
 from .plan import View
 
@@ -48,24 +47,16 @@ def move(view: View, objects: Sequence[Instances], originals: Sequence[tuple[int
     cut = whole.clip(view.canvas, view.canvas)
     moved = cut.warp(view.matrix)
     seen = moved.clip(view.size, view.size)
-    share = _share(whole, cut) * _share(moved, seen)  # of the area; in two steps, since a turned box has a larger bounding box
+    share = whole.visible(view.canvas, view.canvas) * moved.visible(view.size, view.size)  # in two steps: a turned box grows
+    seen = seen.tighten(view.size, view.size)
     return seen[_large(seen) & (share >= MIN_VISIBLE)]
-
-
-def _share(before: Instances, after: Instances) -> Tensor:
-    """Area left by a cut, (n,) in [0, 1]; 0 where there was none."""
-    return box_area(_bounds(after)) / box_area(_bounds(before)).clamp(min=1e-9)
 
 
 def _large(objects: Instances) -> Tensor:
     """Which objects have sides that can be taught, (n,) bool."""
-    bounds = _bounds(objects)
+    bounds = objects.shapes["boxes"].bounds()
     short, long = (bounds[:, 2:] - bounds[:, :2]).sort(-1).values.unbind(-1)
     return (short > MIN_SIDE) & (long < MAX_ASPECT * short)
-
-
-def _bounds(objects: Instances) -> Tensor:
-    return objects.shapes["boxes"].bounds()
 
 
 def _crop(seen: Rect, images: Sequence[np.ndarray], offsets: Sequence[tuple[int, int]]) -> Rect:

@@ -1,4 +1,4 @@
-"""Suppression for the one-to-many branch, on the bounds of any shape."""
+"""Suppression for the one-to-many branch, by the overlap that the task names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torchvision.ops import batched_nms
 
 from ..types import Dense
 from .topk import Rows, dense_values
@@ -28,11 +27,10 @@ def suppress(dense: Dense, task: Task, conf: float = 0.001, iou: float = 0.7, li
     chosen = []
     for image, logits in enumerate(dense.outputs["cls"]):  # (A, C)
         anchors, labels, scores = _candidates(logits.float(), usable[image], conf)
-        boxes = values["boxes"][image, anchors].double()  # float64 keeps the class offsets of batched_nms exact
         groups = torch.zeros_like(labels) if agnostic else labels
-        keep = _survivors(boxes, scores.double(), groups, iou, limit)
-        rows = {key: value[image, anchors[keep]] for key, value in values.items()}
-        chosen.append(Rows(rows, scores[keep], labels[keep]))
+        found = {key: value[image, anchors] for key, value in values.items()}
+        keep = _survivors(task, found, scores, groups, iou, limit)
+        chosen.append(Rows({key: value[keep] for key, value in found.items()}, scores[keep], labels[keep]))
     return chosen
 
 
@@ -53,12 +51,13 @@ def _candidates(logits: Tensor, usable: Tensor, conf: float) -> tuple[Tensor, Te
     return anchors[rows[order]], labels[order], scores[:CANDIDATES]
 
 
-def _survivors(boxes: Tensor, scores: Tensor, groups: Tensor, iou: float, limit: int) -> Tensor:
+def _survivors(task: Task, found: dict[str, Tensor], scores: Tensor, groups: Tensor, iou: float, limit: int) -> Tensor:
     """The first `limit` survivors. The better ones alone decide about a candidate, so a beginning that yields enough is enough."""
     count = 2 * limit
     while True:
-        keep = batched_nms(boxes[:count], scores[:count], groups[:count], iou).sort().values[:limit]  # best first, ties in order
-        if len(keep) == limit or count >= len(boxes):
+        shapes = {key: value[:count] for key, value in found.items()}
+        keep = task.nms(shapes, scores[:count], groups[:count], iou)[:limit]
+        if len(keep) == limit or count >= len(scores):
             return keep
         count *= 4
 

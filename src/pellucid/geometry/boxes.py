@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ class Boxes:
     """n boxes: `data` (n, 4) float32, x1 y1 x2 y2 in pixels of one frame."""
 
     data: Tensor
+    extent: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return self.data.shape[0]
@@ -37,6 +39,9 @@ class Boxes:
 
     def bounds(self) -> Tensor:
         return self.data
+
+    def visible(self, height: int, width: int) -> Tensor:
+        return box_area(self.clip(height, width).data) / box_area(self.data).clamp(min=1e-9)
 
     def to(self, device: torch.device | str) -> Boxes:
         return Boxes(self.data.to(device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ from torch import Tensor
 
 class Shape(Protocol):
     """n shapes in pixels of one frame, stored as one tensor whose first axis is the object."""
+
+    extent: ClassVar[bool]  # whether the shape itself says how far its object reaches, so that the box follows it
 
     @property
     def data(self) -> Tensor: ...
@@ -27,6 +29,9 @@ class Shape(Protocol):
 
     def bounds(self) -> Tensor:
         """Axis-aligned bounding boxes, (n, 4) xyxy."""
+
+    def visible(self, height: int, width: int) -> Tensor:
+        """Share of each shape's area that lies in the frame, (n,) in [0, 1]; 0 where there is no area."""
 
     def to(self, device: torch.device | str) -> Self: ...
 

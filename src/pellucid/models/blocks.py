@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
@@ -10,8 +13,24 @@ from torch.nn.functional import batch_norm
 class BatchNorm(nn.BatchNorm2d):
     """BatchNorm2d that does not count its batches: the count is not used, and a kernel a layer costs time."""
 
+    held = False  # keeps its statistics in training mode
+
     def forward(self, x: Tensor) -> Tensor:
-        return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
+        known = (None, None) if self.held and self.training else (self.running_mean, self.running_var)
+        return batch_norm(x, *known, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
+
+
+@contextmanager
+def statistics_held(module: nn.Module) -> Iterator[None]:
+    """Within, a forward pass in training mode leaves the BatchNorm statistics as they are."""
+    layers = [layer for layer in module.modules() if isinstance(layer, BatchNorm)]
+    for layer in layers:
+        layer.held = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.held = False
 
 
 class ConvUnit(nn.Module):

@@ -42,7 +42,8 @@ class Detector(nn.Module):
         points, strides = self.anchors([tuple(x.shape[-2:]) for x in maps], images.device)
         many = None if self.many is None else Dense(self.many(maps), points, strides)
         one = Dense(self.one([x.detach() for x in maps]), points, strides)
-        return Output(many, one, {name: module(maps) for name, module in self.shared.items()}, (height, width))
+        shared = {name: value for module in self.shared.values() for name, value in module(maps).items()}
+        return Output(many, one, shared, (height, width))
 
     def anchors(self, sizes: list[tuple], device: torch.device) -> tuple[Tensor, Tensor]:
         """`anchor_points` of these map sizes, kept on the device."""
@@ -66,8 +67,9 @@ class Detector(nn.Module):
         for branch in (fused.many, fused.one):
             if branch is not None:
                 branch.drop(set(self.training_only))
-        for name in self.training_only & set(fused.shared):
-            del fused.shared[name]
+        for name, module in list(fused.shared.items()):
+            if not module.keep(self.training_only):  # type: ignore[operator]
+                del fused.shared[name]
         for unit in fused.modules():
             if isinstance(unit, ConvUnit) and isinstance(unit.bn, nn.BatchNorm2d):
                 unit.conv = fuse_conv_bn_eval(unit.conv, unit.bn)
@@ -79,15 +81,18 @@ def build(
     scale: str,
     nc: int,
     stems: Sequence[Stem],
-    shared: Mapping[str, Callable[[tuple[int, ...]], nn.Module]] | None = None,
+    shared: Mapping[str, Callable[[tuple[int, ...], int], nn.Module]] | None = None,
     training_only: Sequence[str] = (),
 ) -> Detector:
-    """An untrained detector of one of the scales n, s, m, l, x with `nc` classes and the given per-anchor and per-image outputs."""
+    """An untrained detector of one of the scales n, s, m, l, x with `nc` classes and the given per-anchor and per-image outputs.
+
+    A module of `shared` maps the levels to named tensors; its `keep(names)` drops those of training and says whether any is left.
+    """
     if scale not in SCALES:
         raise UsageError(f'the scale must be one of {", ".join(SCALES)}, got "{scale}"')
     if nc < 1:
         raise UsageError(f"a detector needs at least one class, got nc={nc}")
     neck = Neck(SCALES[scale])
-    modules = nn.ModuleDict({name: make(neck.widths) for name, make in (shared or {}).items()})
+    modules = nn.ModuleDict({name: make(neck.widths, nc) for name, make in (shared or {}).items()})
     dropped = frozenset(training_only).union(*(stem.training_only for stem in stems))
     return Detector(Backbone(SCALES[scale]), neck, Branch(neck.widths, nc, stems), Branch(neck.widths, nc, stems), modules, dropped)

@@ -52,7 +52,7 @@ def box_similarity(predicted: Mapping[str, Tensor], truth: Mapping[str, Tensor])
     return box_ciou(predicted["boxes"][:, None], truth["boxes"][:, :, None]).clamp(min=0)
 
 
-def box_window(points: Tensor, truth: Mapping[str, Tensor]) -> Tensor:
+def box_window(points: Tensor, strides: Tensor, truth: Mapping[str, Tensor]) -> Tensor:
     """Anchor centres strictly inside the object's window, whose sides are at least 16 px (Eq. 4-6), (B, n, A) bool."""
     low, high = truth["boxes"].chunk(2, -1)
     half = (high - low).clamp(min=SMALLEST_WINDOW)[:, :, None] / 2

@@ -1,9 +1,9 @@
-"""The objective of every task: the only place that knows branches, gains and the normaliser (arXiv 2606.03748, Eq. 2)."""
+"""The objective of every task: the only place that knows branches, gains and the normalisers (arXiv 2606.03748, Eq. 2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,24 +12,41 @@ from ..assign.aligned import align
 from ..losses.classes import sparse_bce
 from ..numerics.islands import autocast_off
 from ..tasks import Task
+from ..tasks.base import by_quality
 from ..types import Assignment, Dense, Output, Pairs, Targets
 
 TOPK_MANY, TOPK_ONE = 10, 7
+Counts = Mapping[str, Tensor]  # what each sum is divided by, before the floor of 1; "pairs" is the number of pairs
 
 
 @dataclass(frozen=True)
 class BranchLoss:
-    """Sums of one branch, gains applied, not yet divided by `weight`, the sum of q over the batch."""
+    """Sums of one branch, gains applied, and what each is to be divided by; both add up over the parts of a large batch."""
 
     sums: Mapping[str, Tensor]  # {"box": (), "cls": (), ...}
-    weight: Tensor  # ()
+    counts: Counts
+    least: Mapping[str, float]  # floors of some means
+    by_image: frozenset[str]  # means over images, which count only where the batch has a pair
 
-    def total(self, normaliser: Tensor) -> Tensor:
-        return torch.stack(list(self.sums.values())).sum() / normaliser
+    @property
+    def weight(self) -> Tensor:
+        """The sum of q."""
+        return self.counts["cls"]
+
+    def means(self, counts: Counts | None = None) -> dict[str, Tensor]:
+        """The losses by name; `counts` are those of the large batch of which this one is a part."""
+        counts = self.counts if counts is None else counts
+        found = {name: value / counts[name].clamp(min=1) for name, value in self.sums.items()}
+        taught = (counts["pairs"] > 0).float()
+        found |= {name: found[name] * taught for name in self.by_image}
+        return found | {name: found[name].clamp(min=floor) for name, floor in self.least.items()}
+
+    def total(self, counts: Counts | None = None) -> Tensor:
+        return torch.stack(list(self.means(counts).values())).sum()
 
     def items(self) -> dict[str, Tensor]:
         """The losses by name, detached, as they are logged."""
-        return {name: value.detach() / self.weight.clamp(min=1) for name, value in self.sums.items()}
+        return {name: value.detach() for name, value in self.means().items()}
 
 
 class Criterion:
@@ -38,37 +55,53 @@ class Criterion:
     def __init__(self, task: Task, cls_gain: float = 0.5) -> None:
         self.task = task
         self.cls_gain = cls_gain
+        self.names = (*(term.name for term in task.terms), *(term.name for term in task.shared_terms), "cls")
+        floors = any(term.least is not None for term in task.terms)
+        self.one_divisor = not (floors or task.shared_terms) and all(term.weight is by_quality for term in task.terms)
 
     def __call__(self, output: Output, targets: Targets) -> tuple[BranchLoss, BranchLoss]:
         """(one-to-many, one-to-one) losses of an unfused model's output, in float32 whatever the autocast state."""
         if output.many is None or output.one is None:
             raise ValueError("training needs both branches of the head, got a fused model; build or load an unfused one")
+        alone = {name: value.detach() if name in self.task.detached else value for name, value in output.shared.items()}
         with autocast_off(output.one.points.device):
-            many = self.branch(output.many, targets, output.size, TOPK_MANY, single=False)
-            one = self.branch(output.one, targets, output.size, TOPK_ONE, single=True)
+            many = self.branch(output.many, output.shared, targets, output.size, TOPK_MANY, single=False)
+            one = self.branch(output.one, alone, targets, output.size, TOPK_ONE, single=True)
         return many, one
 
-    def branch(self, dense: Dense, targets: Targets, size: tuple[int, int], topk: int, single: bool) -> BranchLoss:
+    def branch(
+        self, dense: Dense, shared: Mapping[str, Tensor], targets: Targets, size: tuple[int, int], topk: int, single: bool
+    ) -> BranchLoss:
         """The loss of one branch: assign, gather, and sum each term over its pairs."""
-        shapes = self.task.shapes({name: value.detach() for name, value in dense.outputs.items()}, dense.points, dense.strides)
-        chosen = align(dense.outputs["cls"].detach(), shapes, dense.points, targets, self.task.overlap, topk, single)
-        pairs = gather_pairs(self.task, dense, targets.truth, chosen, size)
+        seen = replace(dense, outputs={name: value.detach() for name, value in dense.outputs.items()})
+        shapes = self.task.shapes(seen.outputs, dense.points, dense.strides)
+        chosen = align(seen, shapes, {name: value.detach() for name, value in shared.items()}, targets, self.task.overlap, topk, single)
+        pairs = gather_pairs(self.task, dense, shared, targets.truth, chosen, size)
         labels = targets.labels.gather(1, chosen.object)
-        sums = {term.name: term.gain * (term.loss(pairs) * chosen.weight).sum() for term in self.task.terms}
+        sums, counts = {}, {"pairs": chosen.valid.sum()}
+        for term in self.task.terms:
+            weight = term.weight(pairs)
+            sums[term.name] = term.gain * (term.loss(pairs) * weight).sum()
+            counts[term.name] = weight.sum()
+        for extra in self.task.shared_terms:
+            values = extra.loss(shared, targets, size)
+            sums[extra.name] = extra.gain * values.sum()
+            counts[extra.name] = torch.ones_like(values).sum()
         sums["cls"] = self.cls_gain * sparse_bce(dense.outputs["cls"], chosen.anchor, labels, chosen.weight)
-        return BranchLoss(sums, chosen.weight.sum())
+        counts["cls"] = chosen.weight.sum()
+        least = {term.name: term.gain * term.least for term in self.task.terms if term.least is not None}
+        return BranchLoss(sums, counts, least, frozenset(extra.name for extra in self.task.shared_terms))
 
 
-def combine(many: BranchLoss, one: BranchLoss, share: Tensor, batch: int, weights: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """batch x (share x many + (1 - share) x one), each divided by its sum of q, at least 1 (Eq. 2).
-
-    `weights` replace the two sums where the batch is a part of a larger one.
-    """
-    of_many, of_one = (many.weight, one.weight) if weights is None else weights
-    return batch * (share * many.total(of_many.clamp(min=1)) + (1 - share) * one.total(of_one.clamp(min=1)))
+def combine(many: BranchLoss, one: BranchLoss, share: Tensor, batch: int, counts: tuple[Counts, Counts] | None = None) -> Tensor:
+    """batch x (share x many + (1 - share) x one) (Eq. 2); `counts` replace those of both branches in a part of a larger batch."""
+    of_many, of_one = (None, None) if counts is None else counts
+    return batch * (share * many.total(of_many) + (1 - share) * one.total(of_one))
 
 
-def gather_pairs(task: Task, dense: Dense, truth: Mapping[str, Tensor], chosen: Assignment, size: tuple[int, int]) -> Pairs:
+def gather_pairs(
+    task: Task, dense: Dense, shared: Mapping[str, Tensor], truth: Mapping[str, Tensor], chosen: Assignment, size: tuple[int, int]
+) -> Pairs:
     """Prediction and truth of every slot; an empty slot's outputs are replaced by 1: its losses are finite, its gradient is 0."""
     filled = chosen.valid[..., None]
     outputs = {name: torch.where(filled, _rows(value, chosen.anchor), 1.0) for name, value in dense.outputs.items() if name != "cls"}
@@ -77,6 +110,8 @@ def gather_pairs(task: Task, dense: Dense, truth: Mapping[str, Tensor], chosen: 
         outputs=outputs,
         shapes=task.shapes(outputs, points, strides),
         truth={name: _rows(value, chosen.object) for name, value in truth.items()},
+        shared=shared,
+        object=chosen.object,
         points=points,
         strides=strides,
         weight=chosen.weight,

@@ -65,8 +65,9 @@ class DetectorModule(LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> None:
         """Forward, objective, backward; at the end of an accumulation window also the update."""
-        self.manual_backward(self.step.forward(batch))
-        self.step.collect()
+        for loss in self.step.losses_of(batch, self.trainer.is_last_batch):
+            self.manual_backward(loss)
+            self.step.collect()
         if self.step.window.full or self.trainer.is_last_batch:
             self.step.prepare()
             self.optimizers().step()  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -9,15 +10,16 @@ import torch
 from torch import Tensor
 
 from ..config import TrainConfig
+from ..models.blocks import statistics_held
 from ..models.build import Detector
 from ..optim.ema import Ema
 from ..optim.gradients import FlatGradients
 from ..optim.scaler import LossScale
 from ..tasks import Task
 from ..types import Batch
-from .criterion import Criterion
+from .criterion import BranchLoss, Counts, Criterion
 from .optimizer import Updater, make_updater
-from .window import Window
+from .window import Window, summed
 
 DTYPES = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
 
@@ -31,27 +33,53 @@ class TrainStep:
     def __init__(self, detector: Detector, task: Task, config: TrainConfig, nc: int, precision: str, iterations: int) -> None:
         self.detector, self.config, self.precision = detector, config, precision
         self.criterion = Criterion(task, config.cls)
-        self.names = (*(term.name for term in task.terms), "cls")  # of the losses
+        self.names = self.criterion.names  # of the losses
         names, params = zip(*((n, p) for n, p in detector.named_parameters() if p.requires_grad), strict=True)
         self.device = params[0].device
         self.updater: Updater = make_updater(detector, config, nc, iterations)
         self.gradients = FlatGradients(params)
         self.window = Window(config.accumulation, names)
+        self._held: list[Batch] = []  # parts of a window that is not yet whole
         self.ema = Ema(detector, config.ema_decay, config.ema_ramp)
         self.scaler = LossScale(self.device, enabled=precision == "16")
         self.share = torch.full((), config.share_start, device=self.device)  # weight of the one-to-many branch
         self.skipped = torch.zeros((), device=self.device)  # steps with infinities
         self.clear_losses()
 
+    def losses_of(self, batch: Batch, last: bool = False) -> Iterator[Tensor]:
+        """The losses to differentiate now that `batch` has come, none while a window must first be whole; `last` closes it early."""
+        if self.window.size == 1 or self.criterion.one_divisor:
+            yield self.forward(batch)
+            return
+        self._held.append(batch)
+        if len(self._held) == self.window.size or last:
+            parts, self._held = self._held, []
+            counts = self.look(parts)
+            images = sum(len(part) for part in parts)
+            for part in parts:
+                many, one = self._branches(part)
+                yield self.window.add_known(many, one, self.share, images, counts) * self.scaler.scale
+
     def forward(self, batch: Batch) -> Tensor:
         """The loss of the next part of the window, to be differentiated."""
+        many, one = self._branches(batch)
+        return self.window.add(many, one, self.share, len(batch)) * self.scaler.scale
+
+    @torch.no_grad()
+    def look(self, parts: Sequence[Batch]) -> tuple[Counts, Counts]:
+        """What the losses of a window are divided by; weights and BatchNorm statistics stay as they are."""
+        with statistics_held(self.detector), self.autocast():
+            seen = [self.criterion(self.detector(part.images), part.targets) for part in parts]
+        return summed([many.counts for many, _ in seen]), summed([one.counts for _, one in seen])
+
+    def _branches(self, batch: Batch) -> tuple[BranchLoss, BranchLoss]:
         with self.autocast():
             output = self.detector(batch.images)
         many, one = self.criterion(output, batch.targets)
         items = one.items()
         self._losses += torch.stack([items[name] for name in self.names])
         self._parts += 1
-        return self.window.add(many, one, self.share, len(batch)) * self.scaler.scale
+        return many, one
 
     def collect(self) -> None:
         """Take up the gradient that backward left."""

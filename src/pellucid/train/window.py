@@ -1,6 +1,8 @@
-"""Gradient accumulation that equals the large batch: the sums of q are known only at the end, so the gradient is corrected there.
+"""Gradient accumulation that equals the large batch: what the losses are divided by is known only when all parts have been seen.
 
-The one-to-one branch reads detached features, so its parameters feel its loss alone, and all others the one-to-many loss alone.
+Where every loss of a branch has one divisor, the sum of q, the parts' gradients are corrected at the end: the one-to-one branch reads
+detached features, so its parameters feel its loss alone, and all others the one-to-many loss alone. Where a task has other divisors
+too, the parts are kept and looked at once, without a gradient, before the first of them is learned from.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..optim.gradients import FlatGradients
-from .criterion import BranchLoss, combine
+from .criterion import BranchLoss, Counts, combine
 
 
 class Window:
@@ -28,25 +30,35 @@ class Window:
     def reset(self) -> None:
         self.parts = 0
         self.images = 0
-        self.reference: tuple[Tensor, Tensor] | None = None  # sums of q of the first part: what every part is divided by meanwhile
-        self.weights: tuple[Tensor, Tensor] | None = None
+        self.reference: tuple[Counts, Counts] | None = None  # of the first part: what every part is divided by meanwhile
+        self.sums_of_q: tuple[Tensor, Tensor] | None = None
 
     def add(self, many: BranchLoss, one: BranchLoss, share: Tensor, images: int) -> Tensor:
-        """The loss to differentiate for the next part."""
-        weights = (many.weight.detach(), one.weight.detach())
-        if self.reference is None or self.weights is None:
-            self.reference, self.weights, self.first = weights, weights, images
+        """The loss to differentiate for the next part, to be corrected at the end."""
+        of_q = (many.weight, one.weight)
+        if self.reference is None or self.sums_of_q is None:
+            self.reference, self.sums_of_q, self.first = (many.counts, one.counts), of_q, images
         else:
-            self.weights = (self.weights[0] + weights[0], self.weights[1] + weights[1])
+            self.sums_of_q = (self.sums_of_q[0] + of_q[0], self.sums_of_q[1] + of_q[1])
         self.parts += 1
         self.images += images
         return combine(many, one, share, self.first, self.reference)
 
+    def add_known(self, many: BranchLoss, one: BranchLoss, share: Tensor, images: int, counts: tuple[Counts, Counts]) -> Tensor:
+        """The loss of the next part of a window of so many `images`, whose `counts` are known."""
+        self.parts += 1
+        return combine(many, one, share, images, counts)
+
     def correct(self, gradients: FlatGradients) -> None:
         """Turn the sum of the parts' gradients into the gradient of the large batch."""
-        if self.parts < 2 or self.reference is None or self.weights is None:
+        if self.parts < 2 or self.reference is None or self.sums_of_q is None:
             return
         larger = self.images / self.first
         for branch, members in ((0, [not one for one in self.of_one]), (1, self.of_one)):
-            factor = larger * self.reference[branch].clamp(min=1) / self.weights[branch].clamp(min=1)
+            factor = larger * self.reference[branch]["cls"].clamp(min=1) / self.sums_of_q[branch].clamp(min=1)
             gradients.scale(members, factor)
+
+
+def summed(counts: Sequence[Counts]) -> Counts:
+    """What the losses of the whole are divided by, from those of its parts."""
+    return {name: sum((part[name] for part in counts[1:]), counts[0][name]) for name in counts[0]}

@@ -71,7 +71,7 @@ def create(card: Card, seed: int | None = None) -> Detector:
     with torch.random.fork_rng(devices=[]):
         if seed is not None:
             torch.manual_seed(seed)
-        return build(card.scale, card.nc, task.stems, task.shared)
+        return build(card.scale, card.nc, task.stems, task.shared, task.training_only)
 
 
 def save_weights(path: str | Path, state: Mapping[str, Tensor], card: Card, half: bool = False) -> None:
