@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.data.index import IndexBuilder, Ragged
+from pellucid.data.columns import Ragged
+from pellucid.data.index import IndexBuilder
 
 
 def build(counts, root="/data"):

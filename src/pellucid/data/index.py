@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ..geometry import Boxes
+from ..geometry import Boxes, Shape
 from ..types import Instances
+from .columns import SHAPES, Growing, Ragged, finish, positions, starts
 from .findings import Finding
 
-
-@dataclass(frozen=True, eq=False)
-class Ragged:
-    """Rows of different lengths end to end: row i is values[start[i]:start[i + 1]]."""
-
-    values: np.ndarray  # (K, ...)
-    start: np.ndarray  # (M + 1,) int64
-
-    def __len__(self) -> int:
-        return len(self.start) - 1
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self.values[self.start[row] : self.start[row + 1]]
-
-    def take(self, rows: np.ndarray) -> Ragged:
-        """The chosen rows, in the order given."""
-        return Ragged(self.values[_positions(self.start, rows)], _starts(np.diff(self.start)[rows]))
+if TYPE_CHECKING:
+    from ..geometry.keypoints import KeypointSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +35,9 @@ class Index:
     labels: np.ndarray  # (M,) int32 contiguous class ids
     boxes: np.ndarray  # (M, 4) float32 xyxy original pixels
     ignore: np.ndarray  # (M,) bool: crowd or difficult
-    columns: Mapping[str, Ragged] = field(default_factory=dict)  # other annotation kinds, one row an object
+    columns: Mapping[str, Ragged] = field(default_factory=dict)  # other annotation kinds, one row an object: see `columns`
     findings: tuple[Finding, ...] = ()
+    keypoints: KeypointSpec | None = None  # what the column of that name holds
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -58,11 +46,15 @@ class Index:
         return self.root / os.fsdecode(self.paths[row].tobytes())
 
     def instances(self, row: int) -> Instances:
-        """Objects of one image in its original pixels; `ignore` is filled."""
-        own = slice(int(self.start[row]), int(self.start[row + 1]))
+        """Objects of one image in its original pixels, with every shape whose column is there; `ignore` is filled."""
+        first, last = int(self.start[row]), int(self.start[row + 1])
+        own = slice(first, last)
         labels = torch.from_numpy(self.labels[own].astype(np.int64))
-        boxes = torch.from_numpy(self.boxes[own].copy())
-        return Instances(labels, {"boxes": Boxes(boxes)}, ignore=torch.from_numpy(self.ignore[own].copy()))
+        shapes: dict[str, Shape] = {"boxes": Boxes(torch.from_numpy(self.boxes[own].copy()))}
+        for name, make in SHAPES.items():
+            if name in self.columns:
+                shapes[name] = make(self.columns[name].span(first, last), self.keypoints)
+        return Instances(labels, shapes, ignore=torch.from_numpy(self.ignore[own].copy()))
 
     def class_counts(self) -> np.ndarray:
         """Objects of each class, ignored ones left out: (classes,) int64."""
@@ -75,13 +67,13 @@ class Index:
     def take(self, rows: Sequence[int] | np.ndarray) -> Index:
         """The chosen images, in the order given."""
         rows = np.asarray(rows, dtype=np.int64)
-        objects = _positions(self.start, rows)
+        objects = positions(self.start, rows)
         return replace(
             self,
             paths=self.paths.take(rows),
             sizes=self.sizes[rows],
             ids=self.ids[rows],
-            start=_starts(np.diff(self.start)[rows]),
+            start=starts(np.diff(self.start)[rows]),
             labels=self.labels[objects],
             boxes=self.boxes[objects],
             ignore=self.ignore[objects],
@@ -95,9 +87,9 @@ class Index:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays in bytes."""
-        ragged = [self.paths, *self.columns.values()]
         arrays = [self.sizes, self.ids, self.start, self.labels, self.boxes, self.ignore]
-        return sum(a.nbytes for a in arrays) + sum(r.values.nbytes + r.start.nbytes for r in ragged)
+        ragged = [self.paths, *self.columns.values()]
+        return sum(part.nbytes for part in arrays) + sum(part.nbytes for part in ragged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +106,20 @@ class DataSet:
     def all_findings(self) -> tuple[Finding, ...]:
         return self.findings + tuple(finding for index in self.splits.values() for finding in index.findings)
 
+    def task_args(self) -> dict[str, Any]:
+        """What the data say about a task's arguments: points, dims, sigmas, flip, point_names, skeleton; empty without keypoints."""
+        spec = next((index.keypoints for index in self.splits.values() if index.keypoints is not None), None)
+        if spec is None:
+            return {}
+        return {
+            "points": len(spec.names),
+            "dims": spec.dims,
+            "sigmas": list(spec.sigmas),
+            "flip": None if spec.flip is None else list(spec.flip),
+            "point_names": list(spec.names),
+            "skeleton": [list(bone) for bone in spec.skeleton],
+        }
+
     def single_class(self) -> DataSet:
         """The same data with all objects of one class."""
         splits = {name: index.single_class() for name, index in self.splits.items()}
@@ -121,13 +127,18 @@ class DataSet:
 
 
 class IndexBuilder:
-    """Grows the arrays of an Index, image by image; memory is that of the arrays."""
+    """Grows the arrays of an Index, image by image; memory is that of the arrays.
 
-    def __init__(self, root: Path) -> None:
+    `columns` names the annotation kinds that every object will have beside its box ("corners" are stored as "rboxes").
+    """
+
+    def __init__(self, root: Path, columns: Sequence[str] = (), keypoints: KeypointSpec | None = None) -> None:
         self._root = os.fsencode(root)
         self._blob, self._ends = bytearray(), array("q", [0])
         self._sizes, self._ids, self._start = array("i"), array("q"), array("q", [0])
         self._labels, self._boxes, self._ignore = array("i"), array("f"), array("b")
+        self._columns = {name: Growing() for name in columns}
+        self._keypoints = keypoints
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -141,8 +152,12 @@ class IndexBuilder:
         self._ids.append(len(self._ids) if image_id is None else image_id)
         self._start.append(len(self._labels))
 
-    def object(self, label: int, box: Sequence[float], ignore: bool = False) -> None:
-        """Adds an object to the image begun last; `box` is xyxy original pixels."""
+    def object(self, label: int, box: Sequence[float], ignore: bool = False, **columns: Iterable[float] | np.ndarray) -> None:
+        """Adds an object to the image begun last; `box` is xyxy original pixels, `columns` the rows of all columns."""
+        if columns.keys() != self._columns.keys():
+            raise ValueError(f"expected the columns {', '.join(self._columns) or 'none'}, got {', '.join(columns) or 'none'}")
+        for name, row in columns.items():
+            self._columns[name].append(row)
         self._labels.append(label)
         self._boxes.extend(box)
         self._ignore.append(ignore)
@@ -150,6 +165,7 @@ class IndexBuilder:
 
     def build(self, names: Sequence[str], category_ids: Sequence[int], findings: tuple[Finding, ...] = ()) -> Index:
         root = Path(os.fsdecode(self._root))
+        columns = dict(finish(name, column.build()) for name, column in self._columns.items())
         return Index(
             root=root,
             names=tuple(names),
@@ -161,16 +177,7 @@ class IndexBuilder:
             labels=np.array(self._labels, np.int32),
             boxes=np.array(self._boxes, np.float32).reshape(-1, 4),
             ignore=np.array(self._ignore, np.bool_),
+            columns=columns,
             findings=findings,
+            keypoints=self._keypoints,
         )
-
-
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-
-
-def _positions(start: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Positions of all members of the chosen rows, row after row."""
-    lengths = np.diff(start)[rows]
-    ends = np.cumsum(lengths)
-    return np.repeat(start[rows] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
