@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 
-NAMES = ("trees",)
+NAMES = ("trees", "nuclei", "nuclei-obb", "quokka")
 
 
 def sample_path(name: str) -> Path:
