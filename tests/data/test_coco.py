@@ -70,7 +70,7 @@ def test_crowds_are_ignored_regions_and_missing_keys_have_defaults(tmp_path):
 def test_a_box_without_height_is_dropped_and_counted(tmp_path):
     flat = thing(1, bbox=(29.65, 38.3, 1.03, 0.0), area=0, segmentation=[[29, 38, 30, 38, 29, 38]])
     pair(tmp_path, [image(1)], [flat, thing(2)])
-    with pytest.warns(PellucidWarning, match=r"1 box\(es\) without width or height.*annotation 1"):
+    with pytest.warns(PellucidWarning, match=r"1 object\(s\) without width, height or area.*annotation 1"):
         train = open_dataset(tmp_path).splits["train"]
     assert len(train.labels) == 1
 

@@ -84,10 +84,10 @@ def test_settling_findings():
     findings = log.findings()
     assert findings[0].count == 9
     assert findings[0].places == ("f0.txt", "f1.txt", "f2.txt", "f3.txt", "f4.txt")
-    with pytest.warns(PellucidWarning, match=r"train: 9 box\(es\) .*f4\.txt; \.\.\.") as caught:
+    with pytest.warns(PellucidWarning, match=r"train: 9 object\(s\) .*f4\.txt; \.\.\.") as caught:
         settle(findings, strict=False)
     assert len(caught) == 1
-    with pytest.raises(DataError, match="9 box"):
+    with pytest.raises(DataError, match="9 object"):
         settle(findings, strict=True)
     settle(findings[1:], strict=True)
     assert {level for level, _ in CODES.values()} == {"fatal", "error", "warning", "note"}

@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pellucid.data import open_dataset
+from pellucid.data.findings import Log
 from pellucid.data.images import read_image
 from pellucid.data.readers import read_dataset
-from pellucid.data.readers.yolo import RowError, box_row
+from pellucid.data.readers.base import Request
+from pellucid.data.readers.place import Canvas
+from pellucid.data.readers.yolo_rows import READERS, RowError, parse
 from pellucid.errors import DataError, MissingFileError, PellucidWarning, UsageError
+from pellucid.geometry.keypoints import KeypointSpec
 
 from .make import boxes, codes, picture, text, yolo
 
@@ -41,7 +45,7 @@ BAD_ROWS = """foo
 0 1e999 0 1 1
 0 .5 .5 .5
 0 .5 .5 .5 .5 .9
-0 .1 .1 .2 .1 .3 .3
+0 .1 .1 .2 .1 .3 .3 .4
 0 1_0 .5 .5 .5
 0 320 240 50 40
 0.5 .5 .5 .5 .5
@@ -68,16 +72,29 @@ def test_a_bad_row_is_named_and_shifts_nothing(tmp_path, row):
 FIELDS = [b"0", b"1", b".5", b"-3", b"nan", b"1e400", b"x", b"9999999999999999999999"]
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=60) | st.lists(st.sampled_from(FIELDS)).map(b" ".join))
-def test_any_bytes_are_a_row_or_a_row_error(content):
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60) | st.lists(st.sampled_from(FIELDS), max_size=14).map(b" ".join), st.sampled_from(sorted(READERS)))
+def test_any_bytes_are_a_row_or_a_finding(content, kind):
+    points = KeypointSpec.make(2, 2)
+    columns = Request(("boxes", kind), None).columns() if kind != "boxes" else ()
     for line in content.splitlines():
+        log = Log()
         try:
-            class_id, *numbers = box_row(line.split())
-        except RowError:
+            class_id, values = parse(line.split())
+            drawn, _ = READERS[kind](values, (40, 60), points)
+        except RowError as error:
+            log.add(error.args[0], "x")
             continue
         assert isinstance(class_id, int)
-        assert np.isfinite(numbers).all()
+        placed = Canvas((40, 60), log, columns, points).place(drawn, "x")
+        if placed is None:
+            assert log.findings()
+            continue
+        x1, y1, x2, y2 = placed[0]
+        assert 0 <= x1 < x2 <= 60
+        assert 0 <= y1 < y2 <= 40
+        for name in columns:
+            assert np.isfinite(placed[1][name]).all() or name == "polygons"
 
 
 @pytest.mark.parametrize("content", [b"0 .5 .5\0 .5 .5", "0 .5 .5 .5 .5".encode("utf-16")])
@@ -103,11 +120,15 @@ def test_a_class_past_the_names_stops_with_its_place(tmp_path):
 
 
 def test_rows_of_another_task_stop(tmp_path):
-    polygon = "0 .1 .1 .5 .1 .5 .5\n"
-    with pytest.raises(DataError, match=r"not one label row.*a\.txt:1: 7 fields"):
-        open_dataset(yolo(tmp_path, {"train": {"a": polygon * 3}, "val": {"c": ROW}}))
-    with pytest.raises(UsageError, match="delivers boxes, not polygons"):
+    pose = "0 .1 .1 .5 .1 .5 .5 2\n"
+    with pytest.raises(DataError, match=r"not one label row.*a\.txt:1: 8 fields where a row has 5"):
+        open_dataset(yolo(tmp_path, {"train": {"a": pose * 3}, "val": {"c": ROW}}))
+    with pytest.raises(DataError, match=r"not one label row.*a\.txt:1"):
         open_dataset(tmp_path, needs=("boxes", "polygons"))
+    with pytest.raises(DataError, match=r"data\.yaml: expected `kpt_shape: \[K, 3\]`"):
+        open_dataset(tmp_path, needs=("boxes", "keypoints"))
+    with pytest.raises(UsageError, match="one kind more, not boxes, polygons, rboxes"):
+        open_dataset(tmp_path, needs=("boxes", "polygons", "rboxes"))
 
 
 def test_boxes_over_the_edge(tmp_path):

@@ -10,6 +10,7 @@ from torch.utils.data import get_worker_info
 
 from ..geometry.affine import stack_matrices
 from ..types import Instances, Layer, Packed, Sample, Targets
+from .ring import Ring
 
 Extras = Callable[[Instances, int], Mapping[str, Tensor]]
 
@@ -19,12 +20,16 @@ def ladder(count: int) -> int:
     return max(4, 1 << max(count - 1, 0).bit_length())
 
 
-def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool) -> Packed:
-    """What a worker sends for one batch; `extras` is the task's `targets`, `warped` says that pixels are still to be resampled."""
+def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool, ring: Ring | None = None) -> Packed:
+    """What a worker sends for one batch; `extras` is the task's `targets`, `warped` says that pixels are still to be resampled.
+
+    The pixels go into the `ring` where there is one and they fit.
+    """
     mixed = tuple(i for i, sample in enumerate(samples) if len(sample.layers) > 1)
     layers = [sample.layers[0] for sample in samples] + [samples[i].layers[1] for i in mixed]
+    start, buffer = _buffer(layers, ring)
     return Packed(
-        buffer=_buffer(layers),
+        buffer=buffer,
         sizes=tuple((layer.pixels.shape[0], layer.pixels.shape[1]) for layer in layers),
         matrices=stack_matrices([layer.matrix for layer in layers]),
         color=torch.stack([sample.color for sample in samples]),
@@ -34,6 +39,7 @@ def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool) 
         warped=warped,
         targets=targets([sample.instances for sample in samples], size, extras),
         metas=tuple(sample.meta for sample in samples),
+        start=start,
     )
 
 
@@ -57,13 +63,16 @@ def _pad(parts: Sequence[Tensor], length: int) -> Tensor:
     return padded
 
 
-def _buffer(layers: Sequence[Layer]) -> Tensor:
-    """All pixels end to end; in a worker they are written straight into the memory that the trainer will read."""
+def _buffer(layers: Sequence[Layer], ring: Ring | None) -> tuple[int | None, Tensor]:
+    """All pixels end to end, written straight into memory that the trainer reads: in the ring from a start, else in a buffer."""
     total = sum(layer.pixels.numel() for layer in layers)
-    if get_worker_info() is None:
-        buffer = torch.empty(total, dtype=torch.uint8)
+    slot = None if ring is None else ring.slot(total)
+    if slot is not None:
+        start, buffer = slot
+    elif get_worker_info() is None:
+        start, buffer = None, torch.empty(total, dtype=torch.uint8)
     else:
-        buffer = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(total, device="cpu"))
+        start, buffer = None, torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(total, device="cpu"))
     for place, layer in zip(buffer.split([layer.pixels.numel() for layer in layers]), layers, strict=True):
         place.view(layer.pixels.shape).copy_(layer.pixels)
-    return buffer
+    return start, buffer if start is None else buffer.new_empty(0)

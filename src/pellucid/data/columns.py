@@ -9,17 +9,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ..geometry import Shape
-
-if TYPE_CHECKING:
-    from ..geometry.keypoints import Keypoints, KeypointSpec
-    from ..geometry.polygons import Polygons
-    from ..geometry.rboxes import RBoxes
+from ..geometry.keypoints import Keypoints, KeypointSpec
+from ..geometry.polygons import Polygons
+from ..geometry.rboxes import RBoxes
 
 GAP = np.full((1, 2), np.nan, np.float32)  # ends a ring
 
@@ -96,23 +93,17 @@ def decode_rings(rows: Ragged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def to_polygons(rows: Ragged, points: KeypointSpec | None) -> Polygons:
     """Polygons of the rows of one image."""
-    from ..geometry.polygons import Polygons
-
     return Polygons(*(torch.from_numpy(part) for part in decode_rings(rows)))
 
 
 def to_keypoints(rows: Ragged, points: KeypointSpec | None) -> Keypoints:
     """Keypoints of the rows of one image."""
-    from ..geometry.keypoints import Keypoints
-
     assert points is not None, "an Index with keypoints needs their specification"
     return Keypoints(torch.from_numpy(rows.values.copy()).reshape(-1, points.points, 3), points.flip, points.skeleton)
 
 
 def to_rboxes(rows: Ragged, points: KeypointSpec | None) -> RBoxes:
     """Rotated boxes of the rows of one image."""
-    from ..geometry.rboxes import RBoxes
-
     return RBoxes(torch.from_numpy(rows.values.copy()).reshape(-1, 5))
 
 
@@ -125,8 +116,6 @@ SHAPES: Mapping[str, Callable[[Ragged, KeypointSpec | None], Shape]] = {
 
 def rectangles(corners: Ragged) -> Ragged:
     """Rows of four corners (8 numbers) as rows of rotated boxes (5)."""
-    from ..geometry.rboxes import RBoxes
-
     quads = torch.from_numpy(corners.values.reshape(-1, 4, 2))
     boxes = RBoxes.from_corners(quads).data.numpy().astype(np.float32)
     return Ragged(boxes.reshape(-1), np.arange(len(corners) + 1, dtype=np.int64) * 5)

@@ -7,18 +7,16 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..geometry import Boxes, Shape
+from ..geometry.keypoints import KeypointSpec
 from ..types import Instances
 from .columns import SHAPES, Growing, Ragged, finish, positions, starts
 from .findings import Finding
-
-if TYPE_CHECKING:
-    from ..geometry.keypoints import KeypointSpec
 
 
 @dataclass(frozen=True, eq=False)

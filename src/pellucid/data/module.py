@@ -22,10 +22,13 @@ from ..types import Batch, Packed
 from .cache import ImageStore
 from .collate import collate
 from .dataset import TrainingSet, ValidationSet
+from .ring import Ring, keep_freed_memory
 
 if TYPE_CHECKING:
     from ..tasks.base import Task
     from .index import DataSet, Index
+
+LAYERS = 2  # canvases of pixels that room is made for per image: one moved, and now and then one blended with it
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Loading:
     close_mosaic_epoch: int | None = None  # from this epoch on neither mosaic nor mixup
     fraction: float = 1.0  # share of the training pictures in use
     cache_dir: Path | None = None  # where cache="disk" writes
-    prefetch: int = 4  # batches that a worker makes ahead
+    prefetch: int = 2  # batches that a worker makes ahead
+    ring: bool | None = None  # pixels by memory that is used again and again; None: where there is a GPU
 
 
 class EpochSampler:
@@ -84,8 +88,8 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
 class EpochLoader(DataLoader):
     """A loader of which each pass is one epoch of an endless stream; it knows its position, and Lightning keeps its `state_dict`."""
 
-    def __init__(self, data: TrainingSet, keys: EpochSampler, batch: int, **settings: Any) -> None:
-        self.keys, self.batch = keys, batch
+    def __init__(self, data: TrainingSet, keys: EpochSampler, batch: int, ring: Ring | None = None, **settings: Any) -> None:
+        self.keys, self.batch, self.ring = keys, batch, ring
         self.done = 0  # batches given out in this epoch
         self.starts = 0  # streams begun
         self._stream: Iterator[Packed] | None = None
@@ -95,13 +99,18 @@ class EpochLoader(DataLoader):
     def __iter__(self) -> Iterator[Packed]:  # type: ignore[override]
         epoch, skip = self.keys.epoch, self.keys.skip
         if self._stream is None or self._ready != (epoch, skip):
+            if self.ring is not None:
+                self.ring.drain()
             self._stream = super().__iter__()
             self.starts += 1
         self._ready = None
         self.done = skip // self.batch
         while self.done < len(self):
             self.done += 1
-            yield next(self._stream)
+            packed = next(self._stream)
+            yield packed if self.ring is None else self.ring.fetch(packed)
+            if self.ring is not None:
+                self.ring.release()
         self._ready = (epoch + 1, 0)
         self.keys.skip = 0
 
@@ -138,7 +147,8 @@ class DataModule(LightningDataModule):
         index, use = self.index("train"), self.loading
         data = TrainingSet(index, self._store("train", index), use.augment, use.imgsz, use.seed, use.close_mosaic_epoch)
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return EpochLoader(data, EpochSampler(len(index), use.seed, rank, world), use.batch, **self._settings(warped=True))
+        ring = self._ring()
+        return EpochLoader(data, EpochSampler(len(index), use.seed, rank, world), use.batch, ring, **self._settings(warped=True, ring=ring))
 
     def val_dataloader(self) -> DataLoader:
         return self.eval_loader("val")
@@ -158,23 +168,31 @@ class DataModule(LightningDataModule):
             self._stores[split] = ImageStore(index, self.loading.imgsz, self.loading.cache, self.loading.cache_dir)
         return self._stores[split]
 
-    def _settings(self, warped: bool) -> dict[str, Any]:
+    def _ring(self) -> Ring | None:
+        """Memory for the pixels of the training batches, if wanted and not too much."""
+        use = self.loading
+        wanted = torch.cuda.is_available() if use.ring is None else use.ring
+        size = (use.workers, use.prefetch + 2, LAYERS * use.batch * 3 * use.imgsz**2)
+        return Ring(*size, pinned=torch.cuda.is_available()) if wanted and use.workers and Ring.fits(*size) else None
+
+    def _settings(self, warped: bool, ring: Ring | None = None) -> dict[str, Any]:
         workers = self.loading.workers
         several = {
             "prefetch_factor": self.loading.prefetch,
             "persistent_workers": True,
             "multiprocessing_context": "fork",
-            "worker_init_fn": leave_group,
+            "worker_init_fn": begin_worker,
         }
         return {
             "num_workers": workers,
-            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
-            "pin_memory": torch.cuda.is_available(),
+            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped, ring=ring),
+            "pin_memory": torch.cuda.is_available() and ring is None,
             "generator": torch.Generator().manual_seed(self.loading.seed),  # the loader's own draws stay out of the global stream
             **(several if workers else {}),
         }
 
 
-def leave_group(worker: int) -> None:
+def begin_worker(worker: int) -> None:
     """Ctrl-C and SIGTERM reach a whole process group; the training process alone decides what they mean and ends its workers."""
     os.setpgid(0, 0)
+    keep_freed_memory()

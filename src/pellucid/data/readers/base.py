@@ -1,10 +1,9 @@
-"""What all formats share: the request, the rules for one image and one box, and safe reading of small text files."""
+"""What all formats share: the request, the rules for one image, and safe reading of small text files."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from ..images import SUFFIXES, Header, read_header
 ALIASES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 OTHER_PICTURES = (".gif", ".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".psd")
 _YAML_LIMIT = 4 << 20
-_OVERHANG = 0.5  # pixels that rounding may put a box over the edge of its image
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,11 @@ class Request:
         missing = [kind for kind in self.needs if kind not in kinds]
         if missing:
             raise UsageError(f"The {reader} reader delivers {', '.join(kinds)}, not {', '.join(missing)}; choose another task or format.")
+
+    def columns(self, area: bool = False) -> tuple[str, ...]:
+        """What IndexBuilder gets beside boxes; areas too where the format states them or polygons give them."""
+        kinds = tuple("corners" if kind == "rboxes" else kind for kind in self.needs if kind != "boxes")
+        return (*kinds, "area") if area or "polygons" in kinds else kinds
 
 
 def splits_of(request: Request, present: Sequence[str], source: object) -> tuple[str, ...]:
@@ -60,48 +63,6 @@ def probe(path: str | Path, log: Log) -> Header | None:
     except DataError as error:
         log.add("image-unreadable", str(error).removesuffix("; replace or remove it."))
     return None
-
-
-def place(box: Sequence[float], size: tuple[int, int], log: Log, where: object) -> tuple[float, float, float, float] | None:
-    """The xyxy `box` cut at an image of (height, width), or None and a finding if nothing of it can be used."""
-    x1, y1, x2, y2 = box
-    height, width = size
-    trouble = _trouble(x1, y1, x2, y2, width, height)
-    if trouble:
-        log.add(trouble, where)
-        return None
-    if max(-x1, -y1, x2 - width, y2 - height) > _OVERHANG:
-        log.add("clipped", where)
-    return max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height))
-
-
-def _trouble(x1: float, y1: float, x2: float, y2: float, width: int, height: int) -> str:
-    if not math.isfinite(x1 + y1 + x2 + y2):
-        return "row-number"
-    if x2 <= x1 or y2 <= y1:
-        return "degenerate"
-    return "outside" if x2 <= 0 or y2 <= 0 or x1 >= width or y1 >= height else ""
-
-
-def frame(stated: tuple[int, int] | None, header: Header, log: Log, where: object) -> Callable[[Sequence[float]], Sequence[float]]:
-    """How boxes drawn on an image of the `stated` (height, width) move to the upright image."""
-    if stated is None or min(stated) <= 0 or stated == header.size:
-        return lambda box: box
-    if header.orientation >= 5 and stated == header.stored:
-        log.add("exif-frame", where)
-        return lambda box: _turn(box, header)
-    log.add("size-mismatch", where, f"stated {stated[1]}x{stated[0]}, file {header.width}x{header.height}")
-    return lambda box: box
-
-
-def _turn(box: Sequence[float], header: Header) -> tuple[float, float, float, float]:
-    """A box on the stored pixels, for orientations 5 to 8, on the upright ones."""
-    x1, y1, x2, y2 = box
-    if header.orientation in (6, 7):
-        y1, y2 = header.width - y2, header.width - y1
-    if header.orientation in (7, 8):
-        x1, x2 = header.height - x2, header.height - x1
-    return y1, x1, y2, x2
 
 
 def read_text(path: Path, limit: int) -> bytes:

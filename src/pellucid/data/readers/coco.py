@@ -9,17 +9,19 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DataError, MissingFileError
+from ...geometry.keypoints import KeypointSpec
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, frame, inside, place, probe, root_of, splits_of
+from .base import ALIASES, Request, empty_split, inside, probe, root_of, splits_of
+from .coco_objects import drawn_of, points_of
+from .place import Canvas, turn_of
 
-DELIVERS = ("boxes",)
-_PREFER = ("instances",)  # which file of a split serves boxes, where there are several
+DELIVERS = ("boxes", "polygons", "keypoints")
 _OTHER = ("image_info", "captions", "panoptic", "stuff")  # COCO files without objects
 _JSON_COST = 8  # bytes of memory that a byte of JSON takes while it is read
 
@@ -33,26 +35,31 @@ class Part:
 
 
 def found_in(folder: Path) -> bool:
-    return bool(_parts_in(folder, ()))
+    return bool(_parts_in(folder, (), ()))
 
 
 def read(source: Path, config: dict | None, request: Request) -> DataSet:
     """The data set of a folder, or of a YAML that names `train` folders and `train_json` files."""
     request.deliverable(DELIVERS, "COCO")
     wanted = tuple(ALIASES) if request.splits is None else request.splits
-    parts = _parts_in(source, wanted) if config is None else _parts_of(source, config)
+    parts = _parts_in(source, wanted, request.needs) if config is None else _parts_of(source, config)
     splits = splits_of(request, tuple(parts), source)
     documents = {split: _load(parts[split].json) for split in splits}
     others = {part.json: _categories(part.json) for split, part in parts.items() if split not in splits}
-    classes = _class_map({parts[split].json: documents[split]["categories"] for split in splits} | others)
+    listed = {parts[split].json: documents[split]["categories"] for split in splits} | others
+    classes = _class_map(listed)
     log = Log()
+    points = points_of(listed, config or {}, log) if "keypoints" in request.needs else None
+    if "keypoints" in request.needs and points is None:
+        names = ", ".join(path.name for path in listed)
+        raise DataError(f"{source}: expected categories with a list `keypoints` in {names}, found none; name a file that has them.")
     for name in sorted({name for name in classes.values() if list(classes.values()).count(name) > 1}):
         log.add("name-twice", source, repr(name))
-    indexes = {split: _Split(split, parts[split], classes).read(documents.pop(split)) for split in splits}
+    indexes = {split: _Split(split, parts[split], classes, request, points).read(documents.pop(split)) for split in splits}
     return DataSet(source, "coco", indexes, tuple(classes.values()), tuple(classes), log.findings())
 
 
-def _parts_in(folder: Path, wanted: Sequence[str]) -> dict[str, Part]:
+def _parts_in(folder: Path, wanted: Sequence[str], needs: Sequence[str]) -> dict[str, Part]:
     parts = {}
     for split, aliases in ALIASES.items():
         for alias in aliases:
@@ -60,17 +67,20 @@ def _parts_in(folder: Path, wanted: Sequence[str]) -> dict[str, Part]:
                 parts[split] = Part(folder / alias / "_annotations.coco.json", (folder / alias,))
                 break
         else:
-            file = _annotation_file(folder / "annotations", split, split in wanted)
+            file = _annotation_file(folder / "annotations", split, needs, split in wanted)
             if file:
                 parts[split] = Part(file, _picture_folders(folder, file, split))
     return parts
 
 
-def _annotation_file(folder: Path, split: str, wanted: bool) -> Path | None:
-    """The JSON of a split by its name; DataError if several fit equally and it is wanted."""
+def _annotation_file(folder: Path, split: str, needs: Sequence[str], wanted: bool) -> Path | None:
+    """The JSON of a split by its name and by what is needed of it; DataError if several fit equally and it is wanted."""
     words = re.compile(rf"(^|[^a-z])({'|'.join(ALIASES[split])})(?![a-z])")
     fit = [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and not path.stem.startswith(_OTHER)]
-    preferred = [path for path in fit if path.stem.lower().startswith(_PREFER)] or fit
+    posed = [path for path in fit if "keypoint" in path.stem.lower()]
+    plain = [path for path in fit if path not in posed]
+    named = [path for path in plain if path.stem.lower().startswith("instances")]
+    preferred = (posed or fit) if "keypoints" in needs else (named or plain or fit)
     if len(preferred) > 1 and wanted:
         names = ", ".join(path.name for path in preferred)
         raise DataError(f"{folder}: expected one annotation file for {split!r}, found {names}; name it in a YAML as `{split}_json`.")
@@ -151,15 +161,16 @@ def _class_map(listed: dict[Path, list]) -> dict[int, str]:
 class _Split:
     """Reads one annotation file."""
 
-    def __init__(self, split: str, part: Part, classes: dict[int, str]) -> None:
+    def __init__(self, split: str, part: Part, classes: dict[int, str], request: Request, points: KeypointSpec | None) -> None:
         self.split, self.part, self.classes = split, part, classes
+        self.columns, self.points = request.columns(area=True), points
         self.contiguous = {category: i for i, category in enumerate(classes)}
         self.log = Log(split)
 
     def read(self, document: dict) -> Index:
         images = [image for image in document["images"] if self._well_formed(image)]
         folder = self._folder([image["file_name"] for image in images])
-        builder = IndexBuilder(Path(os.path.abspath(folder)))
+        builder = IndexBuilder(Path(os.path.abspath(folder)), self.columns, self.points)
         objects = self._by_image(document.pop("annotations"), images)
         seen: set = set()
         for position, image in enumerate(images):
@@ -213,46 +224,28 @@ class _Split:
             image_id = position
         height, width = image.get("height"), image.get("width")
         stated = (height, width) if isinstance(height, int) and isinstance(width, int) else None
-        turn = frame(stated, header, self.log, path)
+        turn = turn_of(stated, header, self.log, path)
+        canvas = Canvas(header.size, self.log, self.columns, self.points, turn)
         builder.image(path, header.size, image_id)
         for annotation in annotations:
-            for label, box in self._object(annotation):
-                placed = place(turn(box), header.size, self.log, self._where(annotation))
-                if placed is not None:
-                    builder.object(label, placed, self._is_crowd(annotation))
+            self._object(builder, canvas, annotation)
 
-    def _object(self, annotation: dict) -> Iterator[tuple[int, tuple[float, float, float, float]]]:
-        """Class and xyxy box of an annotation; nothing, and a finding, if it has none."""
-        category = annotation.get("category_id")
+    def _object(self, builder: IndexBuilder, canvas: Canvas, annotation: dict) -> None:
+        """Adds an annotation, or a finding if it cannot be used."""
+        category, where = annotation.get("category_id"), self._where(annotation)
         if type(category) is not int or category not in self.contiguous:
-            self.log.add("class-id", self._where(annotation), f"category_id {category!r}")
+            self.log.add("class-id", where, f"category_id {category!r}")
             return
         try:
-            box = _box(annotation)
-        except (TypeError, ValueError, OverflowError):
-            self.log.add("object-malformed", self._where(annotation), str(annotation.get("bbox"))[:60])
+            drawn = drawn_of(annotation, self.columns, self.points)
+        except (TypeError, ValueError, OverflowError, KeyError, IndexError) as error:
+            self.log.add("object-malformed", where, str(error)[:60])
             return
-        if box is None:
-            self.log.add("object-without-box", self._where(annotation))
-        else:
-            yield self.contiguous[category], box
-
-    def _is_crowd(self, annotation: dict) -> bool:
-        crowd = annotation.get("iscrowd") in (1, True, "1")
-        if crowd:
-            self.log.add("ignored", self._where(annotation))
-        return crowd
-
-
-def _box(annotation: dict) -> tuple[float, float, float, float] | None:
-    """xyxy of `bbox`, or else around the polygon; None without either."""
-    bbox = annotation.get("bbox")
-    if bbox:
-        x, y, w, h = map(float, bbox)
-        return x, y, x + w, y + h
-    polygons = annotation.get("segmentation")
-    if not isinstance(polygons, list) or not any(polygons):
-        return None
-    xs = [float(value) for polygon in polygons for value in polygon[0::2]]
-    ys = [float(value) for polygon in polygons for value in polygon[1::2]]
-    return min(xs), min(ys), max(xs), max(ys)
+        placed = canvas.place(drawn, where)
+        if placed is None:
+            return
+        if not drawn.area and ("keypoints" in self.columns or annotation.get("area") is not None):
+            self.log.add("area-missing", where)
+        if drawn.ignore:
+            self.log.add("ignored", where)
+        builder.object(self.contiguous[category], placed[0], drawn.ignore, **placed[1])

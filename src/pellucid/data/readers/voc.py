@@ -14,7 +14,8 @@ from ...errors import DataError, MissingFileError
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, frame, inside, place, probe, read_text, splits_of
+from .base import ALIASES, Request, empty_split, inside, probe, read_text, splits_of
+from .place import Canvas, Drawn, turn_of
 
 DELIVERS = ("boxes",)
 _XML_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 28
@@ -114,12 +115,12 @@ class _Split:
         if page.root is None:
             self.log.add("label-missing", path)
             return
-        turn = frame(_stated(page.root), header, self.log, path)
+        canvas = Canvas(header.size, self.log, turn=turn_of(_stated(page.root), header, self.log, path))
         first = 1 if "VOC" in (page.root.findtext("source/database") or "") else 0
         for number, item in enumerate(page.root.findall("object"), 1):
-            self._object(item, f"{page.path}: object {number}", first, turn, header.size)
+            self._object(item, f"{page.path}: object {number}", first, canvas)
 
-    def _object(self, item: ElementTree.Element, where: str, first: int, turn, size: tuple[int, int]) -> None:
+    def _object(self, item: ElementTree.Element, where: str, first: int, canvas: Canvas) -> None:
         name = _text(item, "name")
         if name not in self.contiguous:
             self.log.add("class-id", where, f"class {name!r}")
@@ -129,12 +130,12 @@ class _Split:
         except ValueError:
             self.log.add("object-malformed", where, "xmin, ymin, xmax, ymax are not four numbers")
             return
-        box = place(turn((x1 - first, y1 - first, x2, y2)), size, self.log, where)
-        if box is not None:
+        placed = canvas.place(Drawn((x1 - first, y1 - first, x2, y2)), where)
+        if placed is not None:
             difficult = _text(item, "difficult") not in ("", "0")
             if difficult:
                 self.log.add("ignored", where)
-            self.builder.object(self.contiguous[name], box, difficult)
+            self.builder.object(self.contiguous[name], placed[0], difficult)
 
 
 def _stated(root: ElementTree.Element) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""YOLO: a data.yaml (path, train, val, test, names, nc), pictures, and one text file of normalised rows a picture.
+"""YOLO: a data.yaml (path, train, val, test, names, nc, kpt_shape, ...), pictures, and one text file of normalised rows a picture.
 
 `path` is relative to the YAML; the last folder `images` of a picture's path becomes `labels`; a label beside its picture counts too.
 """
@@ -8,28 +8,36 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
-from ...errors import DataError
+from ...errors import DataError, UsageError
+from ...geometry.keypoints import KeypointSpec
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, place, probe, read_text, root_of, splits_of, walk
+from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, root_of, splits_of, walk
+from .place import Canvas
+from .yolo_rows import READERS, RowError, parse, points_of
 
-DELIVERS = ("boxes",)
+DELIVERS = tuple(READERS)
 _LABEL_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 30
 _NOT_LABELS = ("classes.txt", "readme.txt", "notes.txt", "train.txt", "val.txt", "test.txt", "predefined_classes.txt")
-_SLACK = 0.5  # how far a normalised value may lie outside [0, 1] before it cannot be a normalised one
+ROW_CODES = ("row-fields", "row-box", "row-number", "row-range")
 
 
 def read(source: Path, config: dict, request: Request) -> DataSet:
     """The data set that a data.yaml describes; DataError where it cannot be read at all."""
     request.deliverable(DELIVERS, "YOLO")
+    if len(request.needs) > 2:
+        raise UsageError(f"A YOLO row holds boxes and one kind more, not {', '.join(request.needs)}; choose another task or format.")
+    points = points_of(source, config)
+    if "keypoints" in request.needs and points is None:
+        raise DataError(f"{source}: expected `kpt_shape: [K, 3]`, which says how rows with keypoints are read, found none; add it.")
     whole = Log()
     classes = class_map(source, config, whole)
     root = root_of(source, config)
     keys = {split: key for split, names in ALIASES.items() for key in reversed(names) if config.get(key)}
-    indexes = {split: _Split(root, split, classes).read(config[keys[split]], source) for split in splits_of(request, tuple(keys), source)}
+    chosen = splits_of(request, tuple(keys), source)
+    indexes = {split: _Split(root, split, classes, request, points).read(config[keys[split]], source) for split in chosen}
     return DataSet(source, "yolo", indexes, tuple(classes.values()), tuple(classes), whole.findings())
 
 
@@ -55,28 +63,6 @@ def class_map(source: Path, config: dict, log: Log) -> dict[int, str]:
     return classes
 
 
-ROW_CODES = ("row-fields", "row-number", "row-range")
-
-
-class RowError(Exception):
-    """A row that cannot be read: (code of the finding, reason)."""
-
-
-def box_row(fields: list[bytes]) -> tuple[int, float, float, float, float]:
-    """Class id and normalised cx, cy, w, h of a detection row."""
-    if len(fields) != 5:
-        raise RowError("row-fields", f"{len(fields)} fields")
-    try:
-        class_id, cx, cy, w, h = map(float, fields)
-    except ValueError:
-        raise RowError("row-number", repr(b" ".join(fields)[:60].decode(errors="replace"))) from None
-    if not isfinite(class_id + cx + cy + w + h) or not class_id.is_integer() or any(b"_" in field for field in fields):
-        raise RowError("row-number", repr(b" ".join(fields)[:60].decode(errors="replace")))
-    if min(cx, cy) < -_SLACK or max(cx, cy, w, h) > 1 + _SLACK:
-        raise RowError("row-range", repr(b" ".join(fields)[:60].decode(errors="replace")))
-    return int(class_id), cx, cy, w, h
-
-
 @dataclass(frozen=True)
 class Listing:
     """Names in one folder."""
@@ -88,10 +74,12 @@ class Listing:
 class _Split:
     """Reads one split; folders are listed once."""
 
-    def __init__(self, root: Path, split: str, classes: dict[int, str]) -> None:
+    def __init__(self, root: Path, split: str, classes: dict[int, str], request: Request, points: KeypointSpec | None) -> None:
         self.root, self.split, self.classes = root, split, classes
         self.contiguous = {class_id: i for i, class_id in enumerate(classes)}
-        self.log, self.builder = Log(split), IndexBuilder(root)
+        self.reader, self.points = READERS[request.needs[-1]], points
+        self.columns = request.columns()
+        self.log, self.builder = Log(split), IndexBuilder(root, self.columns, points if "keypoints" in request.needs else None)
         self.listings: dict[str, Listing] = {}
         self.labelled = self.rows = 0
 
@@ -113,11 +101,18 @@ class _Split:
             labels = _label_folder(os.path.dirname(path))
             self.log.add("labels-none", self.split, f"looked {f'in {labels} and ' if labels else ''}beside them")
         self._orphans()
+        self._kinds(source)
+        return self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+
+    def _kinds(self, source: Path) -> None:
+        """Says where rows were not of the task, or of more than one kind."""
         refused = sum(self.log.count(code) for code in ROW_CODES)
+        polygons = self.log.count("row-polygon")
         if refused and refused == self.rows:
             first = next(finding.places[0] for finding in self.log.findings() if finding.code in ROW_CODES)
             self.log.add("rows-none", source, f"{refused} rows, the first {first}")
-        return self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+        if 0 < polygons < self.rows - refused:
+            self.log.add("rows-mixed", source, f"{polygons} of {self.rows} rows hold a polygon")
 
     def _images(self, entries: Iterable[str], source: Path) -> Iterator[str]:
         for entry in entries:
@@ -197,25 +192,27 @@ class _Split:
             self.log.add("label-unreadable", str(error))
             return
         self.builder.image(path, header.size)
+        canvas = Canvas(header.size, self.log, self.columns, self.points)
         for number, line in enumerate(lines, 1):
             if fields := line.split():
-                self._row(fields, header.size, f"{label}:{number}")
+                self._row(fields, canvas, f"{label}:{number}")
 
-    def _row(self, fields: list[bytes], size: tuple[int, int], where: str) -> None:
+    def _row(self, fields: list[bytes], canvas: Canvas, where: str) -> None:
         self.rows += 1
         try:
-            class_id, cx, cy, w, h = box_row(fields)
+            class_id, values = parse(fields)
+            drawn, code = self.reader(values, canvas.size, self.points)
         except RowError as error:
             self.log.add(error.args[0], where, error.args[1])
             return
         if class_id not in self.contiguous:
             self.log.add("class-id", where, f"class {class_id}, but the classes are {_span(self.classes)}")
             return
-        height, width = size
-        corners = ((cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height)
-        box = place(corners, size, self.log, where)
-        if box is not None:
-            self.builder.object(self.contiguous[class_id], box)
+        if code:
+            self.log.add(code, where)
+        placed = canvas.place(drawn, where)
+        if placed is not None:
+            self.builder.object(self.contiguous[class_id], placed[0], False, **placed[1])
 
     def _orphans(self) -> None:
         """Label files in the labels folders that belong to no picture there is, of this or another split."""

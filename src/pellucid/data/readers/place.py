@@ -1,0 +1,269 @@
+"""Objects as files give them become rows of an Index: turned upright, cut at the image, checked; the same rules for every format and kind.
+
+What rounding puts up to half a pixel over the edge is moved to it; boxes and polygons that reach farther are cut, points there are absent,
+rotated boxes stay as they are, since a cut would change their angle and sides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+
+from ...geometry.keypoints import KeypointSpec
+from ...geometry.rings import cut, ring_areas
+from ..columns import encode_rings
+from ..findings import Log
+from ..images import Header
+
+OVERHANG = 0.5  # pixels
+FLAT = 1e-3  # pixels: what is nowhere wider has no area
+FAR = 32  # image sides from the origin beyond which a corner is a slip
+SKEW = 0.02  # of the diagonal by which the corners of a rotated box may be off a rectangle
+Array = np.ndarray
+Box = tuple[float, float, float, float]
+Columns = dict[str, Array | Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One object, in pixels of the image that it was drawn on."""
+
+    box: Sequence[float] | None = None  # x1 y1 x2 y2
+    rings: Sequence[Array] | None = None  # each (p, 2) float64
+    traced: bool = False  # outer rings and holes already run opposite ways; else every ring is an outer one
+    points: Array | None = None  # (K, 3) float64: x, y, visibility
+    corners: Array | None = None  # (4, 2) float64
+    area: float = 0.0  # square pixels, 0 where not stated
+    ignore: bool = False
+
+
+class Unusable(Exception):
+    """An object of which nothing can be used: the code of the finding, and a reason."""
+
+
+def turn_of(stated: tuple[int, int] | None, header: Header, log: Log, where: object) -> int:
+    """The EXIF orientation, 5 to 8, by which objects drawn on an image of the `stated` (height, width) must still be turned, else 1."""
+    if stated is None or min(stated) <= 0 or stated == header.size:
+        return 1
+    if header.orientation >= 5 and stated == header.stored:
+        log.add("exif-frame", where)
+        return header.orientation
+    log.add("size-mismatch", where, f"stated {stated[1]}x{stated[0]}, file {header.width}x{header.height}")
+    return 1
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The upright image on which objects are placed, and what is asked of them."""
+
+    size: tuple[int, int]  # height, width
+    log: Log
+    columns: tuple[str, ...] = ()  # what every object gets beside its box
+    points: KeypointSpec | None = None
+    turn: int = 1  # EXIF orientation by which objects must still be turned
+
+    def place(self, drawn: Drawn, where: object) -> tuple[Box, Columns] | None:
+        """Box and columns for IndexBuilder.object, or None and a finding if the object cannot be used."""
+        changed: Counter[str] = Counter()
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                box, columns = self._row(upright(drawn, self.size, self.turn, self.points), changed)
+        except Unusable as trouble:
+            self.log.add(trouble.args[0], where, *trouble.args[1:])
+            return None
+        for code, count in changed.items():
+            self.log.add(code, where, count=count)
+        return box, columns
+
+    def _row(self, drawn: Drawn, changed: Counter[str]) -> tuple[Box, Columns]:
+        columns: Columns = {}
+        box, area = drawn.box, drawn.area
+        if "polygons" in self.columns:
+            rings = place_rings(drawn, self.size, changed)
+            box = _sound(box, self.size, changed) or bounds(rings)
+            area = area or abs(sum(map(ring_area, rings)))
+            columns["polygons"] = encode_rings(rings)
+        if "corners" in self.columns:
+            corners = place_corners(drawn.corners, self.size, changed)
+            columns["corners"] = corners.reshape(-1)
+            box = _cut(bounds([corners]), self.size)
+        if "keypoints" in self.columns and self.points is not None:
+            columns["keypoints"] = place_points(drawn.points, self.points, self.size, changed).reshape(-1)
+        if "area" in self.columns:
+            columns["area"] = (area,)
+        if box is None and drawn.rings:
+            box = bounds(drawn.rings)
+        if box is None:
+            raise Unusable("object-without-box")
+        return place_box(box, self.size, changed), columns
+
+
+def upright(drawn: Drawn, size: tuple[int, int], turn: int, spec: KeypointSpec | None = None) -> Drawn:
+    """An object drawn on the stored pixels as it lies on the upright image of `size`; a mirror also swaps its points' sides."""
+    if turn < 5:
+        return drawn
+    box = None if drawn.box is None else bounds([_turned(np.reshape(drawn.box, (2, 2)), size, turn)])
+    rings = None if drawn.rings is None else [_turned(ring, size, turn) for ring in drawn.rings]
+    corners = None if drawn.corners is None else _turned(drawn.corners, size, turn)
+    points = drawn.points
+    if points is not None:
+        points = np.column_stack((_turned(points[:, :2], size, turn), points[:, 2]))
+        if turn in (5, 7) and spec is not None and spec.flip is not None:
+            points = points[list(spec.flip)]
+    return replace(drawn, box=box, rings=rings, corners=corners, points=points)
+
+
+def _turned(points: Array, size: tuple[int, int], turn: int) -> Array:
+    """Points (p, 2) of the stored pixels on the upright ones of `size`."""
+    height, width = size
+    x, y = points[:, 0], points[:, 1]
+    across = width - y if turn in (6, 7) else y
+    down = height - x if turn in (7, 8) else x
+    return np.column_stack((across, down))
+
+
+def bounds(rings: Sequence[Array]) -> Box:
+    """xyxy around points."""
+    points = rings[0] if len(rings) == 1 else np.concatenate(rings)
+    (x1, y1), (x2, y2) = points.min(0).tolist(), points.max(0).tolist()
+    return x1, y1, x2, y2
+
+
+def place_box(box: Sequence[float], size: tuple[int, int], changed: Counter[str]) -> Box:
+    """The part of an xyxy box that lies on the image."""
+    if trouble := box_trouble(box, size):
+        raise Unusable(trouble)
+    if _overhang(box, size) > OVERHANG:
+        changed["clipped"] = 1
+    return _cut(box, size)
+
+
+def box_trouble(box: Sequence[float], size: tuple[int, int]) -> str:
+    """The code of what makes a box useless, or nothing."""
+    x1, y1, x2, y2 = box
+    height, width = size
+    if not isfinite(x1 + y1 + x2 + y2):
+        return "row-number"
+    if x2 <= x1 or y2 <= y1:
+        return "degenerate"
+    return "outside" if x2 <= 0 or y2 <= 0 or x1 >= width or y1 >= height else ""
+
+
+def _overhang(box: Sequence[float], size: tuple[int, int]) -> float:
+    return max(-box[0], -box[1], box[2] - size[1], box[3] - size[0])
+
+
+def _cut(box: Sequence[float], size: tuple[int, int]) -> Box:
+    height, width = size
+    return max(box[0], 0.0), max(box[1], 0.0), min(box[2], float(width)), min(box[3], float(height))
+
+
+def _sound(box: Sequence[float] | None, size: tuple[int, int], changed: Counter[str]) -> Sequence[float] | None:
+    """A stated box, or None if the one around the polygon must stand in for it."""
+    if box is not None and box_trouble(box, size):
+        changed["box-replaced"] = 1
+        return None
+    return box
+
+
+def place_rings(drawn: Drawn, size: tuple[int, int], changed: Counter[str]) -> list[Array]:
+    """The rings of a polygon on the image, those without area left out, outer ones all run the same way."""
+    rings = drawn.rings
+    if not rings and drawn.ignore and drawn.box is not None:
+        rings = [rectangle(drawn.box)]  # a region to be ignored is as large as its box
+    if not rings:
+        raise Unusable("object-without-polygon")
+    if not isfinite(sum(float(ring.sum()) for ring in rings)):
+        raise Unusable("row-number")
+    kept = [ring for ring in rings if not is_flat(ring)]
+    if not kept:
+        raise Unusable("degenerate")
+    if len(kept) < len(rings):
+        changed["part-flat"] += len(rings) - len(kept)
+    box = bounds(kept)
+    if trouble := box_trouble(box, size):
+        raise Unusable(trouble)
+    if (overhang := _overhang(box, size)) > 0:
+        kept = _cut_rings(kept, size) if overhang > OVERHANG else [np.clip(ring, 0, size[::-1]) for ring in kept]
+    if overhang > OVERHANG:
+        changed["clipped"] = 1
+    if not kept:
+        raise Unusable("outside")
+    if drawn.traced:
+        return kept if ring_area(max(kept, key=lambda ring: abs(ring_area(ring)))) > 0 else [ring[::-1] for ring in kept]
+    return [ring if ring_area(ring) >= 0 else ring[::-1] for ring in kept]
+
+
+def _cut_rings(rings: Sequence[Array], size: tuple[int, int]) -> list[Array]:
+    starts = np.cumsum([0, *map(len, rings)])
+    points, starts = cut(np.concatenate(rings), starts, (0, 0, size[1], size[0]))
+    return [ring for ring in np.split(points, starts[1:-1]) if not is_flat(ring)]
+
+
+def rectangle(box: Sequence[float]) -> Array:
+    """The ring (4, 2) of a box."""
+    x1, y1, x2, y2 = box
+    return np.array(((x1, y1), (x2, y1), (x2, y2), (x1, y2)), np.float64)
+
+
+def ring_area(ring: Array) -> float:
+    """Signed area: positive where the ring runs from +x to +y."""
+    return float(ring_areas(ring, np.array((0, len(ring))))[0])
+
+
+def is_flat(ring: Array) -> bool:
+    """Whether all points (p, 2) lie on one line."""
+    if len(ring) < 3:
+        return True
+    local = ring - ring[0]
+    far = local[np.abs(local).sum(1).argmax()]
+    away = np.abs(local[:, 0] * far[1] - local[:, 1] * far[0]).max()
+    return bool(away <= FLAT * max(np.hypot(*far), FLAT))
+
+
+def place_corners(corners: Array | None, size: tuple[int, int], changed: Counter[str]) -> Array:
+    """The four corners of a rotated box, whole even where they reach over the edge."""
+    if corners is None:
+        raise Unusable("object-without-corners")
+    if not isfinite(float(corners.sum())):
+        raise Unusable("row-number")
+    if np.abs(corners).max() > FAR * max(size):
+        raise Unusable("object-far")
+    if is_flat(corners):
+        raise Unusable("degenerate")
+    x1, y1, x2, y2 = bounds([corners])
+    if x2 <= 0 or y2 <= 0 or x1 >= size[1] or y1 >= size[0]:
+        raise Unusable("outside")
+    first, second = corners[2] - corners[0], corners[3] - corners[1]
+    middle = corners[0] + corners[2] - corners[1] - corners[3]
+    long = max(np.hypot(*first), np.hypot(*second))
+    if max(np.hypot(*middle), abs(np.hypot(*first) - np.hypot(*second))) > max(SKEW * long, 2 * OVERHANG):
+        changed["not-rectangle"] = 1
+    return corners
+
+
+def place_points(points: Array | None, spec: KeypointSpec, size: tuple[int, int], changed: Counter[str]) -> Array:
+    """Keypoints (K, 3) with visibility 0, 1 or 2; absent ones are all zero."""
+    if points is None or not len(points):
+        changed["points-none"] = 1
+        return np.zeros((spec.points, 3))
+    shown = points[:, 2]
+    if not (np.isfinite(shown).all() and np.isfinite(points[shown > 0]).all()):
+        raise Unusable("row-number")
+    odd = ~np.isin(shown, (0, 1, 2))
+    if odd.any():
+        changed["visibility"] += int(odd.sum())
+    seen = np.where(shown > 0, np.where(odd, 2, shown), 0)
+    limit = np.array(size[::-1], np.float64)
+    xy = np.where(seen[:, None] > 0, points[:, :2], 0)
+    out = (np.maximum(-xy, xy - limit) > OVERHANG).any(1)
+    if out.any():
+        changed["point-outside"] += int(out.sum())
+    labelled = (seen > 0) & ~out
+    if not labelled.any():
+        changed["points-none"] = 1
+    return np.where(labelled[:, None], np.column_stack((np.clip(xy, 0, limit), seen)), 0.0)

@@ -1,0 +1,154 @@
+"""One row of a YOLO label file: the task says how it is read, never the number of its fields.
+
+Values are shares of the picture's width and height, after the class id: box cx cy w h; polygon x y x y ...; keypoints cx cy w h and
+K times x y (v); rotated box x y of four corners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ...geometry.keypoints import KeypointSpec
+from .place import Drawn
+
+BOX_FIELDS, CORNER_FIELDS, POLYGON_FIELDS = 5, 9, 7  # the last at least
+MAX_POINTS = 1024  # keypoints of one object
+_SLACK = 0.5  # how far a box may lie outside [0, 1] before it cannot be normalised
+_REACH = 2.0  # the same for a corner or a point
+
+Size = tuple[int, int]  # height, width
+Reading = tuple[Drawn, str]  # an object in pixels, and the code of what is to be said about its row
+
+
+class RowError(Exception):
+    """A row that cannot be read: (code of the finding, reason)."""
+
+
+def parse(fields: Sequence[bytes]) -> tuple[int, list[float]]:
+    """Class id and values of a row; the id and the first four values are finite numbers."""
+    if len(fields) < BOX_FIELDS:
+        raise RowError("row-fields", f"{len(fields)} fields")
+    try:
+        class_id, *values = map(float, fields)
+    except ValueError:
+        raise RowError("row-number", _shown(fields)) from None
+    if not isfinite(class_id + sum(values[:4])) or not class_id.is_integer() or any(b"_" in field for field in fields):
+        raise RowError("row-number", _shown(fields))
+    return int(class_id), values
+
+
+def read_box(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
+    """The box of a row; that around a polygon or corners, and the first four values of a row with keypoints."""
+    count = len(values) + 1
+    if count == BOX_FIELDS or (points is not None and count == _pose_fields(points)):
+        return Drawn(_box(values[:4], size)), ""
+    if count >= POLYGON_FIELDS and count % 2:
+        return Drawn(rings=[_scaled(values, size)]), "row-polygon"
+    raise RowError("row-fields", f"{count} fields where a row has {BOX_FIELDS}: class cx cy w h")
+
+
+def read_polygon(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
+    """The polygon of a row, in one part."""
+    count = len(values) + 1
+    if count == BOX_FIELDS:
+        raise RowError("row-box", "5 fields")
+    if count < POLYGON_FIELDS or not count % 2:
+        raise RowError("row-fields", f"{count} fields where a row has {POLYGON_FIELDS}, 9, 11, ...: class x y x y x y ...")
+    return Drawn(rings=[_scaled(values, size)]), ""
+
+
+def read_corners(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
+    """The four corners of a row."""
+    count = len(values) + 1
+    if count == BOX_FIELDS:
+        raise RowError("row-box", "5 fields")
+    if count != CORNER_FIELDS:
+        raise RowError("row-fields", f"{count} fields where a row has {CORNER_FIELDS}: class x y x y x y x y")
+    return Drawn(corners=_scaled(values, size)), ""
+
+
+def read_points(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
+    """The box and the keypoints of a row; where the data have no visibility, a point at (0, 0) is one that is absent."""
+    assert points is not None
+    count = len(values) + 1
+    if count == BOX_FIELDS:
+        raise RowError("row-box", "5 fields")
+    if count != _pose_fields(points):
+        shape = f"class cx cy w h and {points.points} x {points.dims}"
+        raise RowError("row-fields", f"{count} fields where a row has {_pose_fields(points)}: {shape}")
+    rows = np.array(values[4:]).reshape(points.points, points.dims)
+    shown = rows[:, 2] if points.dims == 3 else np.where((rows == 0).all(1), 0.0, 2.0)
+    code = "point-origin" if points.dims == 2 and not shown.all() else ""
+    seen = rows[shown > 0, :2]
+    if len(seen) and (np.nanmin(seen, initial=0) < -_REACH or np.nanmax(seen, initial=0) > 1 + _REACH):
+        raise RowError("row-range", f"a point at {seen.min():g} or {seen.max():g}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        pixels = rows[:, :2] * (size[1], size[0])
+    return Drawn(_box(values[:4], size), points=np.column_stack((pixels, shown))), code
+
+
+READERS: Mapping[str, Callable[[list[float], Size, KeypointSpec | None], Reading]] = {
+    "boxes": read_box,
+    "polygons": read_polygon,
+    "keypoints": read_points,
+    "rboxes": read_corners,
+}
+
+
+def points_of(source: Path, config: Mapping[str, Any]) -> KeypointSpec | None:
+    """What a data.yaml says about keypoints by kpt_shape, flip_idx, kpt_names and kpt_sigmas; DataError where it contradicts itself."""
+    if "kpt_shape" not in config:
+        return None
+    try:
+        count, dims = (int(value) for value in config["kpt_shape"])
+        flip = None if "flip_idx" not in config else [int(value) for value in config["flip_idx"]]
+        sigmas = None if "kpt_sigmas" not in config else [float(value) for value in config["kpt_sigmas"]]
+    except (TypeError, ValueError):
+        raise DataError(f"{source}: expected kpt_shape as [K, 2 or 3], flip_idx and kpt_sigmas as numbers; correct them.") from None
+    if not 1 <= count <= MAX_POINTS or dims not in (2, 3):
+        raise DataError(f"{source}: expected kpt_shape as [K, 2 or 3] with K from 1 to {MAX_POINTS}, got [{count}, {dims}]; correct it.")
+    try:
+        return KeypointSpec.make(count, dims, _names(source, config.get("kpt_names")), flip, sigmas)
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from None
+
+
+def _names(source: Path, given: Any) -> list[str] | None:
+    """Names of the points, a list, or a mapping of classes to lists that agree."""
+    lists = list(given.values()) if isinstance(given, dict) else [given]
+    if given is None:
+        return None
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists):
+        raise DataError(f"{source}: expected kpt_names as a list of names, or a mapping of classes to such lists; correct it.")
+    if any(names != lists[0] for names in lists):
+        raise DataError(f"{source}: expected the same kpt_names for all classes, since they share one list of points; make them agree.")
+    return lists[0]
+
+
+def _pose_fields(points: KeypointSpec) -> int:
+    return BOX_FIELDS + points.points * points.dims
+
+
+def _box(values: Sequence[float], size: Size) -> tuple[float, float, float, float]:
+    cx, cy, w, h = values
+    if min(cx, cy) < -_SLACK or max(cx, cy, w, h) > 1 + _SLACK:
+        raise RowError("row-range", " ".join(f"{value:g}" for value in values))
+    height, width = size
+    return (cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height
+
+
+def _scaled(values: Sequence[float], size: Size) -> np.ndarray:
+    """Points (p, 2) in pixels."""
+    if min(values) < -_REACH or max(values) > 1 + _REACH:
+        raise RowError("row-range", f"values from {min(values):g} to {max(values):g}")
+    return np.array(values).reshape(-1, 2) * (size[1], size[0])
+
+
+def _shown(fields: Sequence[bytes]) -> str:
+    return repr(b" ".join(fields)[:60].decode(errors="replace"))
