@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Makes the weights of the samples that ship, except trees (recipes/trees-*.yaml): bash recipes/weights.sh NUCLEI IMGAUG.whl SCIKIT_IMAGE.whl [NAME ...]
+# NUCLEI is the COCO folder of the 2018 Data Science Bowl, stage 1. The wheels: pip download --no-deps imgaug==0.4.0 scikit-image==0.26.0.
+# BUILD (build/weights) holds data and runs; PYTHON (.venv/bin/python) and ARGS (more key=value words of train) may be set.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+nuclei=$1 imgaug=$2 photos=$3
+shift 3
+build=${BUILD:-build/weights} python=${PYTHON:-.venv/bin/python}
+
+data() { # data NAME: where its training data are, made if they are not there
+    case $1 in
+        nuclei-*)
+            [ -d "$build/contest" ] || "$python" recipes/contest.py "$nuclei" "$build/contest" >&2
+            local form=${1#nuclei-}
+            [ "$form" = segment ] && echo "$build/contest/segment" || echo "$build/contest/obb/data.yaml"
+            ;;
+        quokka-pose)
+            [ -d "$build/quokka" ] || "$python" recipes/quokka.py "$imgaug" "$photos" "$build/quokka" train=1500 val=100 seed=1 own_val=0 >&2
+            echo "$build/quokka"
+            ;;
+        *) echo "expected nuclei-segment, nuclei-obb or quokka-pose, got $1" >&2 && return 2 ;;
+    esac
+}
+
+names=("$@")
+[ $# -gt 0 ] || names=(nuclei-segment nuclei-obb quokka-pose)
+for name in "${names[@]}"; do
+    source=$(data "$name")
+    # shellcheck disable=SC2086
+    "$python" -m pellucid train --config "recipes/$name.yaml" data="$source" project="$build/runs" name="$name" exist_ok=true cache=ram ${ARGS:-}
+    "$python" recipes/ship.py "$build/runs/${name#*-}/$name" "$name-n"
+done
