@@ -5,6 +5,9 @@ Conventions, used everywhere: pixel i covers [i, i + 1); boxes are xyxy in pixel
 
 from .affine import Letterbox
 from .boxes import Boxes
+from .masks import Masks
+from .polygons import Polygons
+from .rle import Rle
 from .shape import Shape
 
-__all__ = ["Boxes", "Letterbox", "Shape"]
+__all__ = ["Boxes", "Letterbox", "Masks", "Polygons", "Rle", "Shape"]

@@ -1,0 +1,198 @@
+"""Objects as polygons: several parts, holes, cut exactly at the frame, filled where a cell's centre lies inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import rings as flat
+from .affine import transform_points
+from .rle import Rle
+from .tracing import trace
+
+Part = Sequence | np.ndarray  # points (p, 2), or x y x y ...
+
+
+@dataclass(frozen=True)
+class Polygons:
+    """n objects in pixels of one frame, filled by the nonzero winding rule.
+
+    Object i has the rings objects[i] to objects[i + 1], ring j the points rings[j] to rings[j + 1]. Outer rings run from +x to +y
+    (clockwise on screen), holes the other way; parts of one object may overlap. An object may have no ring.
+    """
+
+    points: Tensor  # (m, 2) float32
+    rings: Tensor  # (r + 1,) int64
+    objects: Tensor  # (n + 1,) int64
+    extent: ClassVar[bool] = True
+
+    @property
+    def data(self) -> Tensor:
+        return self.points
+
+    def __len__(self) -> int:
+        return len(self.objects) - 1
+
+    def __getitem__(self, index: Tensor | slice) -> Polygons:
+        chosen = torch.arange(len(self))[index].reshape(-1)
+        rings, objects = _take(self.objects, chosen)
+        points, starts = _take(self.rings, rings)
+        return Polygons(self.points[points], starts, objects)
+
+    def warp(self, matrix: Tensor) -> Polygons:
+        """Exact for every affine matrix; after a mirror the rings are run the other way, so that outer rings stay outer."""
+        points = transform_points(matrix, self.points)
+        if float(matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0]) < 0:
+            points = torch.from_numpy(flat.reverse(points.numpy(), self.rings.numpy()))
+        return Polygons(points, self.rings, self.objects)
+
+    def clip(self, height: int, width: int) -> Polygons:
+        """The exact intersection with the frame; rings of which nothing is left are gone, their objects stay."""
+        low, high = (self.points.amin(), self.points.amax(0)) if len(self.points) else (0, (0, 0))
+        if low >= 0 and high[0] <= width and high[1] <= height:
+            return self
+        points, rings = flat.cut(self._points(), self.rings.numpy(), (0, 0, width, height))
+        return _from_arrays(*_without_flat(points, rings, self.objects.numpy()))
+
+    def bounds(self) -> Tensor:
+        """(n, 4) xyxy around all rings; zeros for an object without."""
+        bounds = self.points.new_zeros(len(self), 4)
+        own = torch.from_numpy(flat.owner(self.rings[self.objects].numpy()))[:, None].expand(-1, 2)
+        bounds[:, :2].scatter_reduce_(0, own, self.points, "amin", include_self=False)
+        bounds[:, 2:].scatter_reduce_(0, own, self.points, "amax", include_self=False)
+        return bounds
+
+    def area(self) -> Tensor:
+        """(n,) float64 square pixels: outer rings less holes; where parts overlap, they count twice."""
+        areas = flat.ring_areas(self._points(), self.rings.numpy())
+        return torch.from_numpy(np.bincount(flat.owner(self.objects.numpy()), areas, len(self)))
+
+    def visible(self, height: int, width: int) -> Tensor:
+        whole = self.area()
+        return torch.where(whole > 0, self.clip(height, width).area() / whole.clamp(min=1e-12), 0.0).clamp(0, 1).float()
+
+    def rasterise(self, height: int, width: int, stride: float = 1) -> Tensor:
+        """(n, height, width) bool: cells of `stride` pixels whose centre, (i + 0.5) x stride, lies inside."""
+        found = flat.runs(self._points(), self.rings.numpy(), self.objects.numpy(), height, width, stride)
+        return torch.from_numpy(flat.fill(found, len(self), height, width))
+
+    def columns(self, height: int, width: int) -> flat.Runs:
+        """The filled stretches of pixels along columns, as run-length codes of COCO take them."""
+        return flat.runs(self._points()[:, ::-1], self.rings.numpy(), self.objects.numpy(), width, height)
+
+    def parts(self, i: int) -> list[np.ndarray]:
+        """The rings of object i, (p, 2) each."""
+        own = self.rings[self.objects[i] : self.objects[i + 1] + 1].tolist()
+        points = self.points.numpy()
+        return [points[start:end] for start, end in pairwise(own)]
+
+    def coco(self, height: int, width: int) -> list[Any]:
+        """COCO segmentations: outlines as [x y x y ...] of each part to a thousandth of a pixel, run-length codes where there are holes."""
+        codes = Rle.of_runs(self.columns(height, width), len(self), height, width).coco()
+        holes = np.bincount(flat.owner(self.objects.numpy()), flat.ring_areas(self._points(), self.rings.numpy()) < 0, len(self)) > 0
+        outlines = ([part.reshape(-1).astype(np.float64).round(3).tolist() for part in self.parts(i)] for i in range(len(self)))
+        return [code if hole or not outline else outline for outline, hole, code in zip(outlines, holes, codes, strict=True)]
+
+    def to(self, device: torch.device | str) -> Polygons:
+        return Polygons(self.points.to(device), self.rings.to(device), self.objects.to(device))
+
+    @classmethod
+    def cat(cls, parts: Sequence[Polygons]) -> Polygons:
+        lengths = [torch.cat([start.diff() for start in starts]) for starts in zip(*((p.rings, p.objects) for p in parts), strict=True)]
+        rings, objects = (torch.nn.functional.pad(length.cumsum(0), (1, 0)) for length in lengths)
+        return cls(torch.cat([part.points for part in parts]), rings, objects)
+
+    @classmethod
+    def empty(cls) -> Polygons:
+        return cls(torch.zeros(0, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+
+    @classmethod
+    def from_parts(cls, objects: Sequence[Sequence[Part]], holes: Sequence[Sequence[Part]] | None = None) -> Polygons:
+        """Objects from their outer rings and, of each object, its holes; every ring is turned to run as it should."""
+        rows = []
+        for i, parts in enumerate(objects):
+            inner = () if holes is None else holes[i]
+            rows.append([_ring(part, 1) for part in parts] + [_ring(part, -1) for part in inner])
+        return cls.from_rings(rows)
+
+    @classmethod
+    def from_rings(cls, objects: Sequence[Sequence[np.ndarray]]) -> Polygons:
+        """Objects from rings (p, 2) that already run as they should."""
+        every = [ring for rings in objects for ring in rings]
+        points = np.concatenate([np.zeros((0, 2)), *every])
+        return _from_arrays(points, flat.starts(np.array([len(ring) for ring in every])), flat.starts(np.array(list(map(len, objects)))))
+
+    @classmethod
+    def from_masks(cls, masks: Sequence[np.ndarray | Tensor]) -> Polygons:
+        """Objects around the filled pixels of masks (h, w), exactly: filling them gives the masks."""
+        return cls.from_rings([mask_rings(np.asarray(mask)) for mask in masks])
+
+    @classmethod
+    def from_rle(cls, codes: Sequence[Mapping[str, Any]]) -> Polygons:
+        """Objects around the filled pixels of COCO run-length codes, texts or lists of counts; ValueError if one is broken."""
+        return cls.from_masks([Rle.from_coco(code).decode()[0] for code in codes])
+
+    @classmethod
+    def from_rows(cls, values: np.ndarray, start: np.ndarray) -> Polygons:
+        """Objects from their rows as `rows` gives them: object i is values[start[i]:start[i + 1]]."""
+        objects = []
+        for row in np.split(values, start[1:-1]) if len(start) > 1 else []:
+            count = int(row[0]) if len(row) else 0
+            ends = np.cumsum(row[1 : count + 1], dtype=np.int64)
+            points = row[count + 1 :].reshape(-1, 2)
+            objects.append(np.split(points, ends[:-1]) if count else [])
+        return cls.from_rings(objects)
+
+    def rows(self) -> list[np.ndarray]:
+        """One float32 row an object, to be stored end to end: number of rings, their lengths, then x y x y ..."""
+        rows = []
+        for i in range(len(self)):
+            parts = self.parts(i)
+            rows.append(np.concatenate([[len(parts)], [len(part) for part in parts], *(part.reshape(-1) for part in parts)]).astype("f4"))
+        return rows
+
+    def _points(self) -> np.ndarray:
+        return self.points.double().numpy()
+
+
+def mask_rings(mask: np.ndarray, left: int = 0, top: int = 0) -> list[np.ndarray]:
+    """The rings around the filled pixels of a mask (h, w) whose first pixel is (left, top), (p, 2) each."""
+    points, rings = trace(mask)
+    return np.split(points + np.array((left, top)), rings[1:-1]) if len(points) else []
+
+
+def _ring(part: Part, sign: int) -> np.ndarray:
+    """Points (p, 2) that run from +x to +y for sign 1."""
+    ring = np.asarray(part, np.float64).reshape(-1, 2)
+    area = flat.ring_areas(ring, np.array([0, len(ring)]))[0]
+    return ring[::-1] if area * sign < 0 else ring
+
+
+def _take(start: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of the members of the chosen rows, and where those rows start among them."""
+    positions = [torch.arange(a, b) for a, b in zip(start[chosen].tolist(), start[chosen + 1].tolist(), strict=True)]
+    lengths = start.diff()[chosen]
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *positions]), torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def _without_flat(points: np.ndarray, rings: np.ndarray, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Less the rings of fewer than three points or without width or height."""
+    lengths = np.diff(rings)
+    good = lengths >= 3
+    some = lengths > 0
+    if some.any():
+        begins = rings[:-1][some]
+        sides = np.maximum.reduceat(points, begins) - np.minimum.reduceat(points, begins)
+        good[some] &= (sides > 0).all(1)
+    kept = np.bincount(flat.owner(objects), good, len(objects) - 1).astype(np.int64)
+    return points[np.repeat(good, lengths)], flat.starts(lengths[good]), flat.starts(kept)
+
+
+def _from_arrays(points: np.ndarray, rings: np.ndarray, objects: np.ndarray) -> Polygons:
+    return Polygons(torch.from_numpy(points.astype(np.float32)), torch.from_numpy(rings), torch.from_numpy(objects))

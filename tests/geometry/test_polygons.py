@@ -1,0 +1,166 @@
+"""Polygons against masks: filled, cut, moved, traced and coded, for any rings."""
+
+import math
+
+import numpy as np
+import pycocotools.mask as coco_mask
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from pellucid.geometry.affine import about, compose, rotation, scaling, shear, translation
+from pellucid.geometry.polygons import Polygons
+from pellucid.geometry.rle import Rle
+
+SQUARE = [(0, 0), (10, 0), (10, 10), (0, 10)]
+RING = Polygons.from_parts([[SQUARE]], holes=[[[(3, 3), (7, 3), (7, 7), (3, 7)]]])
+MASKS = hnp.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9)))
+PLACES = st.integers(-39, 79).map(lambda k: k / 4 + 1 / 8)
+RINGS = st.lists(st.tuples(PLACES, PLACES), min_size=3, max_size=7)
+
+
+def oracle(polygons: Polygons, height: int, width: int, stride: float) -> tuple[np.ndarray, np.ndarray]:
+    """Filled or not, by the angle that the rings turn about each centre; and which centres lie clear of every edge."""
+    y, x = (np.mgrid[:height, :width] + 0.5) * stride
+    filled, clear = np.zeros((2, len(polygons), height, width), bool)
+    for i in range(len(polygons)):
+        turns, nearest = np.zeros((height, width)), np.full((height, width), np.inf)
+        for ring in polygons.parts(i):
+            z = ring.astype(float) @ (1, 1j) - (x + 1j * y)[..., None]  # (h, w, p)
+            after = np.roll(z, -1, -1)
+            turns += np.angle(after / z).sum(-1) / (2 * math.pi)
+            edge = after - z + 1e-30
+            share = np.clip((-z * edge.conj()).real / abs(edge) ** 2, 0, 1)
+            nearest = np.minimum(nearest, abs(z + share * edge).min(-1))
+        filled[i], clear[i] = turns.round() != 0, nearest > 1e-6
+    return filled, clear
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(RINGS, max_size=3), min_size=1, max_size=3), st.sampled_from([1, 2, 0.5]))
+def test_filling_is_by_winding_number_at_cell_centres(objects, stride):
+    polygons = Polygons.from_rings([[np.array(ring) for ring in rings] for rings in objects])
+    filled, clear = oracle(polygons, 7, 9, stride)
+    assert ((polygons.rasterise(7, 9, stride).numpy() == filled) | ~clear).all()
+    assert clear.mean() > 0.5
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(RINGS, min_size=1, max_size=3))
+def test_a_cut_leaves_the_cells_inside_as_they_are_and_nothing_outside(rings):
+    whole = Polygons.from_rings([[np.array(ring) for ring in rings]])
+    cut = whole.clip(8, 11)
+    assert torch.equal(cut.rasterise(8, 11), whole.rasterise(8, 11))
+    bounds = cut.bounds()[0]
+    assert bounds.min() >= 0
+    assert bounds[2] <= 11
+    assert bounds[3] <= 8
+    assert not cut.warp(translation(20, 20)).rasterise(48, 48)[:, :20].any()
+
+
+def test_a_cut_is_exact():
+    whole = Polygons.from_parts([[[(-4, 2), (4, 2), (4, 6), (-4, 6)]], [[(1, 1), (3, 1), (2, 2)]], [[(-9, -9), (-5, -9), (-5, -5)]]])
+    cut = whole.clip(10, 10)
+    assert cut.area().tolist() == [16, 1, 0]
+    assert whole.visible(10, 10).tolist() == [0.5, 1, 0]
+    assert cut.bounds().tolist() == [[0, 2, 4, 6], [1, 1, 3, 2], [0, 0, 0, 0]]
+    assert len(cut) == 3
+
+
+def test_a_concave_outline_cut_into_two_keeps_both():
+    arms = Polygons.from_parts([[[(1, 2), (3, 2), (3, 8), (5, 8), (5, 2), (7, 2), (7, 12), (1, 12)]]]).clip(6, 10)
+    assert arms.area().tolist() == [16]
+    assert arms.rasterise(6, 10)[0].sum(1).tolist() == [0, 0, 4, 4, 4, 4]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(MASKS, min_size=1, max_size=3))
+def test_tracing_a_mask_and_filling_it_again_is_exact(masks):
+    for mask in masks:
+        polygons = Polygons.from_masks([mask])
+        assert (polygons.rasterise(*mask.shape)[0].numpy() == mask).all()
+        assert polygons.area()[0] == mask.sum()
+
+
+def test_tracing_keeps_parts_and_holes():
+    mask = np.zeros((9, 12), bool)
+    mask[1:6, 1:6] = True
+    mask[3, 3] = False
+    mask[4:8, 8:11] = True
+    polygons = Polygons.from_masks([mask])
+    assert sorted(len(part) for part in polygons.parts(0)) == [4, 4, 4]
+    assert sorted(Polygons.from_rings([[part]]).area().item() for part in polygons.parts(0)) == [-1, 12, 25]
+
+
+@pytest.mark.parametrize("matrix", [scaling(-1, 1), scaling(1, -1), about(3, 5, rotation(1.0)), compose(scaling(-2, 1), shear(0.3, 0))])
+def test_a_hole_stays_a_hole_when_the_plane_is_moved(matrix):
+    moved = RING.warp(matrix)
+    assert RING.area().item() == 84
+    assert moved.area().item() == pytest.approx(84 * abs(torch.linalg.det(matrix).item()), rel=1e-5)
+    assert moved.rasterise(1, 1, 1).sum() <= 1
+    centred = moved.warp(translation(*(20 - moved.bounds()[0].view(2, 2).mean(0)).tolist()))
+    assert not centred.rasterise(40, 40)[0, 19:21, 19:21].any()
+    assert centred.rasterise(40, 40).sum().item() == pytest.approx(moved.area().item(), rel=0.1)
+
+
+def test_parts_run_as_they_should_however_they_are_given():
+    backwards = Polygons.from_parts([[SQUARE[::-1]]], holes=[[[(3, 3), (7, 3), (7, 7), (3, 7)]]])
+    assert backwards.area().item() == RING.area().item() == 84
+    flat = Polygons.from_parts([[[0, 0, 10, 0, 10, 10, 0, 10]]])
+    assert flat.area().item() == 100
+
+
+def test_overlapping_parts_are_a_union():
+    two = Polygons.from_parts([[SQUARE, [(5, 5), (15, 5), (15, 15), (5, 15)]]])
+    assert two.rasterise(20, 20).sum() == 175
+
+
+def test_rows_come_back():
+    polygons = Polygons.cat([RING, Polygons.from_parts([[], [SQUARE, [(20, 20), (22, 20), (21, 24)]]]), Polygons.empty()])
+    rows = polygons.rows()
+    back = Polygons.from_rows(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
+    assert len(back) == 3
+    assert all(torch.equal(a, b) for a, b in zip(vars(back).values(), vars(polygons).values(), strict=True))
+    assert len(Polygons.from_rows(np.zeros(0, np.float32), np.zeros(1, np.int64))) == 0
+
+
+def test_indexing_keeps_every_ring():
+    polygons = Polygons.cat([RING, Polygons.from_parts([[SQUARE], []])])
+    assert polygons[torch.tensor([2, 1, 0, 0])].area().tolist() == [0, 100, 84, 84]
+    assert polygons[torch.tensor([False, True, False])].area().tolist() == [100]
+    assert polygons[1:].area().tolist() == [100, 0]
+    assert len(polygons[torch.zeros(0, dtype=torch.int64)]) == 0
+
+
+def test_nothing_passes_through_everything():
+    none = Polygons.empty().warp(scaling(-1, 1)).clip(10, 10)
+    assert none.bounds().shape == (0, 4)
+    assert none.rasterise(4, 4).shape == (0, 4, 4)
+    assert none.visible(5, 5).shape == none.area().shape == (0,)
+    blank = Polygons.from_masks([np.zeros((3, 3), bool)]).warp(rotation(1.0))
+    assert blank.area().tolist() == [0]
+    assert not blank.rasterise(3, 3).any()
+
+
+def test_coco_segmentations():
+    """An object without a hole as its own outline, one with a hole as a code; both fill what the polygons fill."""
+    polygons = Polygons.cat([RING, Polygons.from_parts([[SQUARE, [(12, 2), (15.5, 2.25), (14, 7.125)]], []])])
+    ring, outline, nothing = polygons.coco(20, 30)
+    assert outline == [[0, 0, 10, 0, 10, 10, 0, 10], [12, 2, 15.5, 2.25, 14, 7.125]]
+    assert Polygons.from_rle([ring, nothing]).area().tolist() == [84, 0]
+    assert coco_mask.area(coco_mask.merge(coco_mask.frPyObjects(outline, 20, 30))) >= 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(MASKS)
+def test_outlines_of_masks_are_filled_alike_by_the_coco_tools(mask):
+    """So a code that was read may be written as an outline."""
+    polygons = Polygons.from_masks([mask])
+    (written,) = polygons.coco(*mask.shape)
+    if isinstance(written, list):
+        filled = Rle.from_coco(coco_mask.merge(coco_mask.frPyObjects(written, *mask.shape)))
+    else:
+        filled = Rle.from_coco(written)
+    assert (filled.decode()[0].numpy() == mask).all()
