@@ -29,6 +29,12 @@ RULES = (  # ours -> theirs, in order
     (r"^one\.", "model.23.one2one_"),
     (r"stems\.0\.(\d)\.body\.(\d)", r"cv2.\1.\2"),
     (r"stems\.0\.(\d)\.last\.box", r"cv2.\1.2"),
+    (r"stems\.1\.(\d)\.body\.(\d)", r"cv4.\1.\2"),
+    (r"stems\.1\.(\d)\.last\.angle", r"cv4.\1.2"),
+    (r"stems\.1\.(\d)\.last\.points", r"cv4_kpts.\1"),
+    (r"stems\.1\.(\d)\.last\.sigma", r"cv4_sigma.\1"),
+    (r"^shared\.flow\.scale\.", "model.23.flow_model.s."),
+    (r"^shared\.flow\.shift\.", "model.23.flow_model.t."),
     (r"classes\.", "cv3."),
     (r"units\.(\d)\.join\.", r"m.\1.cv3."),
     (r"units\.", "m."),
@@ -73,7 +79,7 @@ def weight(key: str, shape: tuple[int, ...]) -> torch.Tensor:
     elif len(shape) < 2:
         z = 0.1 * z
     else:
-        last = key.startswith("model.23.") and key.endswith(".2.weight")
+        last = re.search(r"^model\.23\..*(\.2|cv4_\w+\.\d)\.weight$", key) and len(shape) == 4
         z = z * (0.05 if last else 1.4) / np.sqrt(np.prod(shape[1:]))
     return torch.from_numpy(np.asarray(z, dtype=np.float32))
 
@@ -90,7 +96,8 @@ def fill(model: torch.nn.Module) -> dict[str, str]:
 def reference_model(name: str) -> tuple[torch.nn.Module, dict[str, str]]:
     """Our detector with the reference's weights, and the names."""
     settings, _ = load(name)
-    model = build(settings["scale"], settings["nc"], TASKS[settings["task"]]().stems)
+    task = TASKS[settings["task"]]()
+    model = build(settings["scale"], settings["nc"], task.stems, task.shared, task.training_only)
     return model.eval(), fill(model)
 
 
@@ -107,7 +114,7 @@ def targets(name: str, layout: str) -> Targets:
     for i in range(2):
         mine = of_image == i
         n = int(mine.sum())
-        x, y, w, h = (torch.from_numpy(arrays[f"loss/{layout}/bboxes"][mine]) * torch.tensor([160.0, 128, 160, 128])).unbind(-1)
+        x, y, w, h = (torch.from_numpy(arrays[f"loss/{layout}/bboxes"][mine, :4]) * torch.tensor([160.0, 128, 160, 128])).unbind(-1)
         boxes[i, :n] = torch.stack((x - w / 2, y - h / 2, x + w / 2, y + h / 2), -1)
         labels[i, :n] = torch.from_numpy(arrays[f"loss/{layout}/cls"][mine, 0]).long()
         valid[i, :n] = True
