@@ -160,6 +160,7 @@ class Packed(_Movable):
     warped: bool  # False: every layer is already an (S, S) canvas and is used as it is
     targets: Targets
     metas: tuple[ImageMeta, ...]
+    start: int | None = None  # where the pixels lie in the loader's ring; None: in the buffer
 
     def __len__(self) -> int:
         return len(self.metas)

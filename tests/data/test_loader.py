@@ -188,3 +188,34 @@ def test_lightning_resumes_in_the_middle_of_an_epoch(epochs, steps, tmp_path):
     rest = Recorder()
     Trainer(**settings).fit(rest, datamodule=module(batch=4), ckpt_path=whole.path)
     assert rest.rows == whole.rows[steps:]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_ring_gives_the_same_bytes(workers):
+    """Each batch is compared before the next but one is asked for; slots are used many times over; a pass left early spoils nothing."""
+    plain, loader = module(batch=4).train_dataloader(), module(batch=4, workers=workers, ring=True).train_dataloader()
+    in_ring = 0
+    for epoch in (0, 1, 2, 7):
+        plain.keys.set_epoch(epoch)
+        loader.keys.set_epoch(epoch)
+        before = None
+        for ours, theirs in zip(loader, plain, strict=True):
+            in_ring += ours.buffer.data_ptr() >= loader.ring.pixels.data_ptr()
+            assert same(ours, theirs)
+            assert before is None or same(*before)  # the batch before still stands
+            before = (ours, theirs)
+        if epoch == 1:
+            next(iter(loader))
+    assert in_ring > 0
+    assert in_ring / workers > 2 * loader.ring.depth
+
+
+def test_a_batch_that_does_not_fit_takes_the_ordinary_way():
+    loader = module(batch=4, workers=2, ring=True).train_dataloader()
+    loader.ring.capacity = 4096
+    assert all(same(a, b) for a, b in zip(epoch_of(module(batch=4).train_dataloader(), 0), epoch_of(loader, 0), strict=True))
+
+
+def test_a_ring_that_would_take_much_of_the_memory_is_not_made(monkeypatch):
+    monkeypatch.setattr("pellucid.data.ring.available_memory", lambda: 1 << 20)
+    assert module(workers=2, ring=True).train_dataloader().ring is None

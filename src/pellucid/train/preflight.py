@@ -8,10 +8,11 @@ from pathlib import Path
 
 from ..config import TrainConfig
 from ..data.index import DataSet, Index
+from ..data.module import Loading
 from ..errors import PellucidWarning
 from .folder import available_memory, free_space
 
-PREFETCH = 4  # batches that each worker holds ready
+PREFETCH = Loading.prefetch  # batches that each worker holds ready
 LAYERS = 3  # source pixels of a mosaic sample, at the most usual, in canvases
 CHECKPOINT_BYTES = 40  # a parameter in a checkpoint, twice: weights, average, optimizer state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import math
@@ -217,7 +218,11 @@ def fit(
     with quiet_lightning():
         trainer = make_trainer(config, callbacks, clock, journal.folder)
         place(trainer, journal)
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        gc.freeze()  # what lives to the end is not searched for garbage in every epoch
+        try:
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        finally:
+            gc.unfreeze()
     return throughput
 
 

@@ -1,0 +1,89 @@
+"""Shared memory that workers write their pixels into again and again: no new pages, no copy in the trainer, pinned where there is a GPU.
+
+Each worker has `depth` slots and takes them in turn. A loader hands out the batches of its workers in turn and asks for no more than
+`depth - 2` of each ahead, so a slot is written again only after its batch and the one after it have been handed out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from ..types import Packed
+from .cache import available_memory
+
+SHARE = 8  # a ring takes at most this part of the memory that is free
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_LARGE = 1 << 30
+
+
+class Ring:
+    """Slots of `capacity` bytes for every worker; made before the workers fork."""
+
+    def __init__(self, workers: int, depth: int, capacity: int, pinned: bool) -> None:
+        self.workers, self.depth, self.capacity = workers, depth, -(-capacity // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.pixels = torch.frombuffer(mmap.mmap(-1, workers * depth * self.capacity), dtype=torch.uint8)
+        self.pinned = pinned
+        self._registered = False
+        self._taken = 0  # slots, in the worker
+        self._copied: list[torch.cuda.Event] = []  # by the device, of the last two batches
+
+    @classmethod
+    def fits(cls, workers: int, depth: int, capacity: int) -> bool:
+        """Whether so much memory may be held."""
+        return workers * depth * capacity * SHARE <= available_memory()
+
+    def slot(self, size: int) -> tuple[int, Tensor] | None:
+        """In a worker: where the next `size` bytes go, and the memory there; None where they do not fit."""
+        info = get_worker_info()
+        if info is None or size > self.capacity:
+            return None
+        start = (info.id * self.depth + self._taken % self.depth) * self.capacity
+        self._taken += 1
+        return start, self.pixels[start : start + size]
+
+    def fetch(self, packed: Packed) -> Packed:
+        """In the trainer: the batch with its pixels; they stay as they are until the next batch but one is asked for."""
+        if self.pinned:
+            self._register()
+            packed = packed.pin_memory()
+        if packed.start is None:
+            return packed
+        size = sum(3 * height * width for height, width in packed.sizes)
+        return replace(packed, buffer=self.pixels[packed.start : packed.start + size], start=None)
+
+    def release(self) -> None:
+        """The batch handed out last has been used up; returns when the one before it has reached the device."""
+        if self.pinned:
+            event = torch.cuda.Event()
+            event.record()
+            self._copied = [*self._copied[-1:], event]
+            self._copied[0].synchronize()
+
+    def drain(self) -> None:
+        """All batches handed out so far have reached the device: the slots may be written in a new order."""
+        if self.pinned:
+            torch.cuda.synchronize()
+
+    def _register(self) -> None:
+        """Pin the memory, so that copies to the device run beside everything else."""
+        if not self._registered:
+            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(self.pixels.data_ptr(), self.pixels.numel(), 0)))
+            self._registered = True
+
+    def __del__(self) -> None:
+        if self._registered:
+            torch.cuda.cudart().cudaHostUnregister(self.pixels.data_ptr())
+
+
+def keep_freed_memory() -> None:
+    """Let this process use the memory of large arrays again in place of asking the system for new pages each time."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        mallopt(_M_TRIM_THRESHOLD, _LARGE)
