@@ -52,7 +52,8 @@ def test_filling_is_by_winding_number_at_cell_centres(objects, stride):
 def test_a_cut_leaves_the_cells_inside_as_they_are_and_nothing_outside(rings):
     whole = Polygons.from_rings([[np.array(ring) for ring in rings]])
     cut = whole.clip(8, 11)
-    assert torch.equal(cut.rasterise(8, 11), whole.rasterise(8, 11))
+    clear = torch.from_numpy(oracle(whole, 8, 11, 1)[1])  # of edges: a crossing is rounded to float32
+    assert torch.equal(cut.rasterise(8, 11) & clear, whole.rasterise(8, 11) & clear)
     bounds = cut.bounds()[0]
     assert bounds.min() >= 0
     assert bounds[2] <= 11
@@ -117,13 +118,10 @@ def test_overlapping_parts_are_a_union():
     assert two.rasterise(20, 20).sum() == 175
 
 
-def test_rows_come_back():
-    polygons = Polygons.cat([RING, Polygons.from_parts([[], [SQUARE, [(20, 20), (22, 20), (21, 24)]]]), Polygons.empty()])
-    rows = polygons.rows()
-    back = Polygons.from_rows(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
-    assert len(back) == 3
-    assert all(torch.equal(a, b) for a, b in zip(vars(back).values(), vars(polygons).values(), strict=True))
-    assert len(Polygons.from_rows(np.zeros(0, np.float32), np.zeros(1, np.int64))) == 0
+def test_joining_keeps_every_ring():
+    joined = Polygons.cat([RING, Polygons.from_parts([[], [SQUARE, [(20, 20), (22, 20), (21, 24)]]]), Polygons.empty()])
+    assert joined.area().tolist() == [84, 0, 104]
+    assert [len(joined.parts(i)) for i in range(3)] == [2, 0, 2]
 
 
 def test_indexing_keeps_every_ring():

@@ -138,25 +138,6 @@ class Polygons:
         """Objects around the filled pixels of COCO run-length codes, texts or lists of counts; ValueError if one is broken."""
         return cls.from_masks([Rle.from_coco(code).decode()[0] for code in codes])
 
-    @classmethod
-    def from_rows(cls, values: np.ndarray, start: np.ndarray) -> Polygons:
-        """Objects from their rows as `rows` gives them: object i is values[start[i]:start[i + 1]]."""
-        objects = []
-        for row in np.split(values, start[1:-1]) if len(start) > 1 else []:
-            count = int(row[0]) if len(row) else 0
-            ends = np.cumsum(row[1 : count + 1], dtype=np.int64)
-            points = row[count + 1 :].reshape(-1, 2)
-            objects.append(np.split(points, ends[:-1]) if count else [])
-        return cls.from_rings(objects)
-
-    def rows(self) -> list[np.ndarray]:
-        """One float32 row an object, to be stored end to end: number of rings, their lengths, then x y x y ..."""
-        rows = []
-        for i in range(len(self)):
-            parts = self.parts(i)
-            rows.append(np.concatenate([[len(parts)], [len(part) for part in parts], *(part.reshape(-1) for part in parts)]).astype("f4"))
-        return rows
-
     def _points(self) -> np.ndarray:
         return self.points.double().numpy()
 
