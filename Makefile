@@ -1,13 +1,14 @@
 # make setup      .venv with the package and its development tools (once)
 # make test       the test suite, without the tests that need a GPU
 # make test-gpu   the tests that need a GPU
-# make demo       check, train, val and predict on the pictures that ship
+# make demo       check, train, val and predict on the pictures that ship; TASK=detect, segment, pose or obb
 # make lint       ruff and mypy
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST_ARGS ?=
+TASK ?= detect
 DEMO_ARGS ?=
 
 .PHONY: setup test test-gpu demo lint
@@ -28,7 +29,7 @@ test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
 
 demo: $(STAMP)
-	$(BIN)/python demo/run.py $(DEMO_ARGS)
+	$(BIN)/python demo/run.py --task $(TASK) $(DEMO_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
