@@ -9,10 +9,11 @@ from ...errors import DataError, MissingFileError
 from ..findings import settle
 from ..index import DataSet
 from ..samples import NAMES, sample_path
-from . import coco, voc, yolo
+from . import coco, labelme, voc, yolo
 from .base import Request, read_yaml
 
-_EXPECTED = "a data.yaml, a COCO folder (annotations/*.json) or a VOC folder (JPEGImages, Annotations, ImageSets)"
+_EXPECTED = "a data.yaml, or a folder of COCO (annotations/*.json), VOC (JPEGImages, Annotations, ImageSets) or LabelMe (train/*.json)"
+_FOLDERS = (coco, voc, labelme)  # readers of folders: found_in(folder) -> bool, read(folder, request)
 
 
 def open_dataset(
@@ -32,7 +33,7 @@ def read_dataset(data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: 
     """As `open_dataset`, with the findings neither warned about nor raised; `splits=None` reads all that there are."""
     source = _existing(data)
     if source.is_dir():
-        source = _yaml_in(source) or source
+        source = _yaml_in(source, needs) or source
     request = Request(tuple(needs), None if splits is None else tuple(splits))
     if source.is_dir():
         return _read_folder(source, request)
@@ -40,15 +41,14 @@ def read_dataset(data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: 
         raise DataError(f"{source}: expected {_EXPECTED}; name the YAML or the folder.")
     config = read_yaml(source)
     if any(key.endswith("_json") for key in config):
-        return coco.read(source, config, request)
+        return coco.read(source, request, config)
     return yolo.read(source, config, request)
 
 
 def _read_folder(source: Path, request: Request) -> DataSet:
-    if coco.found_in(source):
-        return coco.read(source, None, request)
-    if voc.found_in(source):
-        return voc.read(source, request)
+    for reader in _FOLDERS:
+        if reader.found_in(source):
+            return reader.read(source, request)
     there = ", ".join(sorted(path.name for path in source.iterdir())[:8]) or "nothing"
     raise DataError(f"{source}: expected {_EXPECTED}; found {there}; name the right folder or write a data.yaml.")
 
@@ -64,10 +64,14 @@ def _existing(data: str | Path) -> Path:
     )
 
 
-def _yaml_in(folder: Path) -> Path | None:
-    """The YAML that describes a folder: data.yaml, or the only one that names a training or validation split."""
+def _yaml_in(folder: Path, needs: tuple[str, ...]) -> Path | None:
+    """The YAML that describes a folder: data.yaml, or the only one that names a training or validation split.
+
+    None where it says nothing of the keypoints that are needed and COCO files lie beside it.
+    """
     if (folder / "data.yaml").is_file():
-        return folder / "data.yaml"
+        silent = "keypoints" in needs and not {"kpt_shape", "train_json"} & read_yaml(folder / "data.yaml").keys()
+        return None if silent and coco.found_in(folder) else folder / "data.yaml"
     found = [path for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if {"train", "val"} & set(read_yaml(path))]
     if len(found) > 1:
         raise DataError(f"{folder}: expected one YAML file, found {', '.join(path.name for path in found)}; name the one you mean.")

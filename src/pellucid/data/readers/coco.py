@@ -38,7 +38,7 @@ def found_in(folder: Path) -> bool:
     return bool(_parts_in(folder, (), ()))
 
 
-def read(source: Path, config: dict | None, request: Request) -> DataSet:
+def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
     """The data set of a folder, or of a YAML that names `train` folders and `train_json` files."""
     request.deliverable(DELIVERS, "COCO")
     wanted = tuple(ALIASES) if request.splits is None else request.splits

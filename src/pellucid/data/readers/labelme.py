@@ -1,0 +1,240 @@
+"""LabelMe: folders train and val of pictures with a JSON each; polygons, rectangles, circles, and points that a group id joins to them.
+
+Classes are the lines of labels.txt, else all names, sorted; keypoints are the lines of keypoints.txt, else the names of all points, sorted.
+Shapes of one label and group id are the parts of one object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ...geometry.keypoints import KeypointSpec
+from ..findings import Log
+from ..images import SUFFIXES
+from ..index import DataSet, Index, IndexBuilder
+from .base import ALIASES, Request, empty_split, inside, is_image, probe, read_text, splits_of, walk
+from .place import Canvas, Drawn, bounds, rectangle, turn_of
+
+DELIVERS = ("boxes", "polygons", "keypoints")
+_JSON_LIMIT, _LIST_LIMIT = 256 << 20, 1 << 24  # a JSON may hold its picture
+_CIRCLE = 64  # corners of the polygon that stands for a circle
+_NO_CLASS = ("__ignore__", "_background_")  # first lines of LabelMe's own labels.txt
+
+
+@dataclass(frozen=True)
+class Page:
+    """One JSON file."""
+
+    path: str
+    picture: str  # as the file says
+    stated: tuple[int, int] | None  # height, width
+    shapes: tuple[dict, ...] = ()
+    trouble: str = ""  # why it cannot be read
+
+
+def found_in(folder: Path) -> bool:
+    return bool(_folders(folder))
+
+
+def read(source: Path, request: Request) -> DataSet:
+    """The data set of a folder with train and val."""
+    request.deliverable(DELIVERS, "LabelMe")
+    folders = _folders(source)
+    splits = splits_of(request, tuple(folders), source)
+    pages = {split: [_page(path) for path in _jsons(folder)] for split, folder in folders.items()}
+    shapes = [shape for split in pages for page in pages[split] for shape in page.shapes]
+    classes = _listed(source / "labels.txt") or sorted({_label(shape) for shape in shapes if _kind(shape) != "point"} - {""})
+    if not classes:
+        raise DataError(f"{source}: expected named shapes in the JSON files of {', '.join(folders)}, found none; add them or a labels.txt.")
+    points = _points_of(source, shapes) if "keypoints" in request.needs else None
+    indexes = {split: _Split(source, split, classes, request, points).read(folders[split], pages[split]) for split in splits}
+    return DataSet(source, "labelme", indexes, tuple(classes), tuple(range(len(classes))))
+
+
+def _folders(source: Path) -> dict[str, Path]:
+    """The folder of each split that holds a LabelMe file."""
+    found = {split: source / alias for split, aliases in ALIASES.items() for alias in reversed(aliases) if (source / alias).is_dir()}
+    first = {split: next(_jsons(folder), None) for split, folder in found.items()}
+    marked = any(path is not None and b'"shapes"' in read_text(Path(path), _JSON_LIMIT) for path in first.values())
+    return found if marked else {}
+
+
+def _jsons(folder: Path) -> Iterator[str]:
+    for parent, names in walk(folder):
+        yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".json"))
+
+
+def _page(path: str) -> Page:
+    try:
+        document = json.loads(read_text(Path(path), _JSON_LIMIT))
+        shapes, picture = document["shapes"], document["imagePath"]
+        height, width = document.get("imageHeight"), document.get("imageWidth")
+        if not isinstance(shapes, list) or not isinstance(picture, str) or not all(isinstance(shape, dict) for shape in shapes):
+            return Page(path, "", None, trouble="expected `imagePath` and a list `shapes`")
+    except DataError as error:
+        return Page(path, "", None, trouble=str(error))
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+        return Page(path, "", None, trouble=f"not a LabelMe file ({str(error)[:80]})")
+    stated = (height, width) if isinstance(height, int) and isinstance(width, int) else None
+    return Page(path, picture, stated, tuple(shapes))
+
+
+def _listed(file: Path) -> list[str]:
+    """The lines of a list of names, if there is one."""
+    if not file.is_file():
+        return []
+    lines = read_text(file, _LIST_LIMIT).decode(errors="replace").splitlines()
+    return [name for name in dict.fromkeys(map(str.strip, lines)) if name and name not in _NO_CLASS]
+
+
+def _points_of(source: Path, shapes: Sequence[dict]) -> KeypointSpec:
+    names = _listed(source / "keypoints.txt") or sorted({_label(shape) for shape in shapes if _kind(shape) == "point"} - {""})
+    if not names:
+        raise DataError(f"{source}: expected shapes of type point, which are the keypoints, found none; choose another task.")
+    return KeypointSpec.make(len(names), 3, names)
+
+
+def _kind(shape: dict) -> str:
+    return str(shape.get("shape_type") or "polygon")
+
+
+def _label(shape: dict) -> str:
+    return str(shape.get("label") or "").strip()
+
+
+def ring_of(shape: dict) -> np.ndarray:
+    """The ring (p, 2) of a polygon, rectangle or circle; ValueError or TypeError where it is none."""
+    points = np.array(shape.get("points"), np.float64)
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError("points are not pairs of numbers")
+    kind = _kind(shape)
+    if kind == "polygon":
+        return points
+    if kind == "rectangle" and len(points) in (2, 4):
+        return rectangle(bounds([points]))
+    if kind == "circle" and len(points) == 2:
+        angles = np.arange(_CIRCLE) * (2 * np.pi / _CIRCLE)
+        return points[0] + np.hypot(*(points[1] - points[0])) * np.column_stack((np.cos(angles), np.sin(angles)))
+    raise ValueError(f"{len(points)} points of a {kind}")
+
+
+class _Split:
+    """Reads the pages of one split."""
+
+    def __init__(self, source: Path, split: str, classes: Sequence[str], request: Request, points: KeypointSpec | None) -> None:
+        self.source, self.split, self.classes, self.points = source, split, tuple(classes), points
+        self.contiguous = {name: i for i, name in enumerate(classes)}
+        self.columns = request.columns()
+        self.log, self.builder = Log(split), IndexBuilder(Path(os.path.abspath(source)), self.columns, points)
+
+    def read(self, folder: Path, pages: Sequence[Page]) -> Index:
+        """The pictures of all pages, then those without one."""
+        seen: set[str] = set()
+        for page in pages:
+            path = self._picture(page)
+            if page.trouble:
+                self.log.add("label-unreadable", page.path, page.trouble)
+                seen.update(os.path.splitext(page.path)[0] + suffix for suffix in SUFFIXES)
+            elif path in seen:
+                self.log.add("image-twice", path)
+            else:
+                seen.add(path)
+                self._image(path, page)
+        for parent, names in walk(folder):
+            for path in (os.path.join(parent, name) for name in names if is_image(name)):
+                if path not in seen:
+                    self._negative(path)
+        if not len(self.builder):
+            raise empty_split(self.source, self.split, str(folder), self.log)
+        return self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
+
+    def _picture(self, page: Page) -> str:
+        """Where the picture of a page lies: where it says, seen from the page, else beside it; never outside the data set."""
+        parent = os.path.dirname(page.path)
+        name = page.picture.replace("\\", "/")
+        stated = os.path.normpath(os.path.join(os.path.relpath(parent, self.source), name))
+        beside = os.path.join(parent, os.path.basename(name))
+        leaves = os.path.isabs(stated) or stated.startswith("..")
+        if leaves and os.path.isfile(beside):
+            self.log.add("path-guess", page.path, f"not {name} but {beside}")
+            return beside
+        return beside if page.trouble else inside(self.source, stated, page.path)
+
+    def _negative(self, path: str) -> None:
+        header = probe(path, self.log)
+        if header is not None:
+            self.log.add("label-missing", path)
+            self.builder.image(path, header.size)
+
+    def _image(self, path: str, page: Page) -> None:
+        header = probe(path, self.log)
+        if header is None:
+            return
+        canvas = Canvas(header.size, self.log, self.columns, self.points, turn_of(page.stated, header, self.log, path))
+        self.builder.image(path, header.size)
+        for label, where, drawn in self._objects(page):
+            placed = canvas.place(drawn, where)
+            if placed is not None:
+                self.builder.object(label, placed[0], False, **placed[1])
+
+    def _objects(self, page: Page) -> Iterator[tuple[int, str, Drawn]]:
+        """Class, place and parts of every object of a page."""
+        groups: dict[tuple[str, Any], list[np.ndarray]] = {}
+        places: dict[tuple[str, Any], str] = {}
+        for number, shape in enumerate(page.shapes, 1):
+            where = f"{page.path}: shape {number}"
+            ring = self._ring(shape, where)
+            if ring is not None:
+                key = (_label(shape), _group(shape) if _group(shape) is not None else (number,))
+                groups.setdefault(key, []).append(ring)
+                places.setdefault(key, where)
+        points = self._grouped_points(page, list(groups))
+        for key, rings in groups.items():
+            yield self.contiguous[key[0]], places[key], Drawn(rings=rings, points=points.get(key))
+
+    def _ring(self, shape: dict, where: str) -> np.ndarray | None:
+        """The ring of a shape with an area; None, and a finding, for others."""
+        if _kind(shape) not in ("polygon", "rectangle", "circle"):
+            if _kind(shape) != "point" or self.points is None:
+                self.log.add("shape-type", where, f"{_kind(shape)} {_label(shape)!r}")
+            return None
+        if _label(shape) not in self.contiguous:
+            self.log.add("class-id", where, f"label {_label(shape)!r}")
+            return None
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return ring_of(shape)
+        except (TypeError, ValueError) as error:
+            self.log.add("object-malformed", where, str(error)[:60])
+        return None
+
+    def _grouped_points(self, page: Page, keys: Sequence[tuple[str, Any]]) -> dict[tuple[str, Any], np.ndarray]:
+        """The keypoints (K, 3) of every object; a point without a group belongs to the only object there is."""
+        if self.points is None:
+            return {}
+        owners = {key[1]: key for key in keys}
+        found = {key: np.zeros((self.points.points, 3)) for key in keys}
+        for number, shape in enumerate(page.shapes, 1):
+            if _kind(shape) != "point":
+                continue
+            where, group = f"{page.path}: shape {number}", _group(shape)
+            owner = keys[0] if group is None and len(keys) == 1 else owners.get(group)
+            try:
+                ((x, y),) = np.array(shape.get("points"), np.float64).tolist()
+                found[owner][self.points.names.index(_label(shape))] = (x, y, 2)  # type: ignore[index]
+            except (KeyError, ValueError, TypeError):
+                self.log.add("object-malformed", where, f"point {_label(shape)!r} of no object (group id {group})")
+        return found
+
+
+def _group(shape: dict) -> Any:
+    group = shape.get("group_id")
+    return group if isinstance(group, int | str) else None
