@@ -38,6 +38,9 @@ class Comparison(Protocol):
     @property
     def cost(self) -> int: ...
 
+    @property
+    def far(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class _Claims:
@@ -96,8 +99,8 @@ def _claim(dense: Dense, shapes: Values, shared: Values, targets: Targets, overl
         u = torch.where(window, overlap.similarity(shapes, objects), -1.0)
         if overlap.refine is not None:
             u = _refined(u, score, dense, shapes, shared, objects, overlap.refine, min(LOOK * k, anchors))
-        anchor = _best(u, score, k)
-        parts.append((anchor, u.gather(-1, anchor), window.gather(-1, anchor)))
+        t, anchor = _best(u, score, k)
+        parts.append((anchor, u.gather(-1, anchor), t >= 0 if overlap.far else t > 0))
         top, which = u.max(1)
         holder = torch.where(top > best, which + start, holder)
         best = torch.maximum(best, top)
@@ -105,10 +108,10 @@ def _claim(dense: Dense, shapes: Values, shared: Values, targets: Targets, overl
     return _Claims(anchor, similarity, inside, best, holder)
 
 
-def _best(u: Tensor, score: Tensor, k: int) -> Tensor:
-    """The k best anchors of each object by t, (B, n, k); u is -1 outside the window, and those come last."""
-    t = torch.where(u >= 0, score * u.clamp(min=0) ** BETA, -1.0)
-    return t.topk(k, -1).indices
+def _best(u: Tensor, score: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """t and place of the k best anchors of each object, (B, n, k) each; u is -1 outside the window, and those come last."""
+    t, anchor = torch.where(u >= 0, score * u.clamp(min=0) ** BETA, -1.0).topk(k, -1)
+    return t, anchor
 
 
 def _refined(
@@ -122,7 +125,7 @@ def _refined(
     looks: int,
 ) -> Tensor:
     """The mean of u and a second look at the best candidates of each object; -1 stays outside the window, (B, n, A)."""
-    anchor = _best(u, score, looks)  # (B, n, r)
+    _, anchor = _best(u, score, looks)  # (B, n, r)
     outputs = {name: value for name, value in dense.outputs.items() if name != "cls"}
     rows = {name: _gather(value, anchor) for name, value in {**outputs, **shapes}.items()}
     second = torch.zeros_like(u).scatter(-1, anchor, refine(rows, shared, objects))

@@ -1,8 +1,12 @@
 """All tasks, by name: `TASKS[name](**arguments)` makes one."""
 
+from collections.abc import Callable, Mapping
+
 from .base import Overlap, Task, Term
 from .detect import detect
+from .obb import obb
+from .pose import pose
 
-TASKS = {"detect": detect}
+TASKS: Mapping[str, Callable[..., Task]] = {"detect": detect, "pose": pose, "obb": obb}
 
 __all__ = ["TASKS", "Overlap", "Task", "Term"]

@@ -29,6 +29,7 @@ class Overlap:
     inside: Callable[[Tensor, Tensor, Values], Tensor]
     refine: Callable[[Values, Values, Values], Tensor] | None = None
     cost: int = 1  # numbers that one comparison of an object with an anchor holds at once
+    far: bool = True  # whether a candidate so far off that t is 0 may be a pair; its q is 0, so terms of q do not feel it
 
 
 def by_quality(pairs: Pairs) -> Tensor:

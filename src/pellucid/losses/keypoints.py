@@ -1,0 +1,84 @@
+"""Losses of keypoints on gathered pairs: similarity, visibility, and the likelihood of the residual under a learned density."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+
+from ..geometry.boxes import box_area
+from ..geometry.keypoints import point_similarity
+from ..models.flow import log_density
+from ..numerics.constants import constant
+from ..numerics.islands import autocast_off
+from ..types import Pairs
+
+LIMIT = 100.0  # of a coordinate of the residual, in sigmas
+LEAST_SIGMA = 0.02  # strides; with it the density is bounded, so its negative logarithm has a floor of its own
+RAW_LIMIT = -30.0  # sigmoid of less would make 1 / sigma overflow
+
+
+def oks_loss(pairs: Pairs, sigmas: tuple[float, ...]) -> Tensor:
+    """1 - OKS, (B, P), with the area of the true box; 0 where no point is labelled (arXiv 2204.06806)."""
+    truth = pairs.truth["keypoints"]
+    near, seen = point_similarity(pairs.shapes["keypoints"], truth, box_area(pairs.truth["boxes"]), constant(sigmas, truth.device))
+    return (seen - near).sum(-1) / seen.sum(-1).clamp(min=1)
+
+
+def visibility_loss(pairs: Pairs) -> Tensor:
+    """Mean over the points of BCE(visibility logit, whether the point is labelled), (B, P)."""
+    points = pairs.truth["keypoints"].shape[-2]
+    logits = pairs.outputs["points"].float().unflatten(-1, (points, 3))[..., 2]
+    return binary_cross_entropy_with_logits(logits, (pairs.truth["keypoints"][..., 2] > 0).float(), reduction="none").mean(-1)
+
+
+def rle_loss(pairs: Pairs, joints: tuple[float, ...], form: str = "double", least_sigma: float = 0.0) -> Tensor:
+    """Mean over the labelled points of joint weight x negative log-likelihood of the residual in strides, (B, P); 0 without any.
+
+    `joints` are the weights of the K points; `form` and `least_sigma` are those of `residual_nll`.
+    """
+    truth = pairs.truth["keypoints"]
+    points = truth.shape[-2]
+    seen = truth[..., 2] > 0
+    found = pairs.outputs["points"].unflatten(-1, (points, -1))[..., :2]
+    there = torch.where(seen[..., None], truth[..., :2] - pairs.points[..., None, :], 0.0)  # from the anchor, px
+    raw_sigma = pairs.outputs["sigma"].unflatten(-1, (points, 2))
+    nll = residual_nll(found, there / pairs.strides[..., None, None], raw_sigma, seen, pairs.shared, form, least_sigma)
+    return (nll * constant(joints, nll.device)).sum(-1) / seen.sum(-1).clamp(min=1)
+
+
+def by_labelled_point(pairs: Pairs) -> Tensor:
+    """Pairs count by their labelled points, (B, P)."""
+    return (pairs.truth["keypoints"][..., 2] > 0).sum(-1) * pairs.valid.float()
+
+
+def residual_nll(
+    found: Tensor,
+    truth: Tensor,
+    raw_sigma: Tensor,
+    seen: Tensor,
+    flow: Mapping[str, Tensor],
+    form: str = "double",
+    least_sigma: float = 0.0,
+    limit: float = LIMIT,
+) -> Tensor:
+    """Negative log-likelihood (..., K) of found - truth, 0 where not `seen` (..., K); found, truth, raw_sigma (..., K, 2), in strides.
+
+    With e = (found - truth) / sigma, cut at `limit`, and sigma = least + (1 - least) sigmoid(raw): sum over x and y of
+    log sigma + log 2 sigma + |e|, less 2 log phi(e) as "double" prints it (arXiv 2606.03748, Eq. 10-11, the density counted for x and
+    for y); or each once, as "single" (arXiv 2107.11291, Eq. 8). In at least float32, whatever the autocast state: a residual of ordinary
+    training passes the range of float16.
+    """
+    with autocast_off(found.device):
+        found, truth, raw_sigma = (value if value.dtype == torch.float64 else value.float() for value in (found, truth, raw_sigma))
+        residual = torch.where(seen[..., None], found - truth, 0.0)
+        raw = torch.where(seen[..., None], raw_sigma, 0.0).clamp(min=RAW_LIMIT)
+        sigma = least_sigma + (1 - least_sigma) * raw.sigmoid()
+        log_sigma = sigma.log() if least_sigma else logsigmoid(raw)
+        e = (residual / sigma).clamp(-limit, limit)
+        times = 2 if form == "double" else 1
+        laplace = (times * log_sigma + e.abs()).sum(-1) + 2 * math.log(2)
+        return torch.where(seen, laplace - times * log_density(e, flow), 0.0)
