@@ -53,6 +53,7 @@ CODES: dict[str, tuple[str, str]] = {
     "size-mismatch": ("warning", "image(s) of another size than their labels state; the labels are taken as pixels of the file"),
     "exif-frame": ("warning", "image(s) with an EXIF rotation were labelled without it; their labels are turned too"),
     "path-guess": ("warning", "folder(s) not where the file says; the likely place is used"),
+    "name-spelled": ("warning", "object(s) spell their class in another way than the data set; taken as that class"),
     "name-twice": ("warning", "class name(s) stand for several ids; kept as separate classes"),
     "id-replaced": ("note", "image id(s) are no 64-bit integers; the position in the file is used"),
     "ignored": ("note", "object(s) are crowd or difficult; neither taught nor counted"),

@@ -9,11 +9,14 @@ from ...errors import DataError, MissingFileError
 from ..findings import settle
 from ..index import DataSet
 from ..samples import NAMES, sample_path
-from . import coco, labelme, voc, yolo
+from . import coco, dota, labelme, voc, yolo
 from .base import Request, read_yaml
 
-_EXPECTED = "a data.yaml, or a folder of COCO (annotations/*.json), VOC (JPEGImages, Annotations, ImageSets) or LabelMe (train/*.json)"
-_FOLDERS = (coco, voc, labelme)  # readers of folders: found_in(folder) -> bool, read(folder, request)
+_EXPECTED = (
+    "a data.yaml, or a folder of COCO (annotations/*.json), VOC (JPEGImages, Annotations, ImageSets), DOTA (train/labelTxt) "
+    "or LabelMe (train/*.json)"
+)
+_FOLDERS = (coco, voc, dota, labelme)  # readers of folders: found_in(folder) -> bool, read(folder, request)
 
 
 def open_dataset(

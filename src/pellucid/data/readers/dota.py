@@ -1,0 +1,238 @@
+"""DOTA text: images/ and labelTxt/ under train/, val/, test/, or the splits under images/ and labelTxt/.
+
+A row is x1 y1 x2 y2 x3 y3 x4 y4 class difficult; a class may have spaces or quotes, the flag may be missing; imagesource: and gsd: lines
+are skipped. Difficult objects are ignored regions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import DataError
+from ..findings import Log
+from ..index import DataSet, Index, IndexBuilder
+from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, splits_of, walk
+from .place import Canvas, Drawn, bounds
+
+DELIVERS = ("boxes", "rboxes")
+_LABELS = re.compile(r"labeltxt.*|annfiles", re.IGNORECASE)
+_HEADER = re.compile(r"\s*(imagesource|gsd|acquisition\W?dates?)\s*:", re.IGNORECASE)
+_HEADERS = 3  # lines that may be of the header
+_LABEL_LIMIT, _LIST_LIMIT = 64 << 20, 1 << 20
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where one split lies."""
+
+    images: Path
+    labels: Path | None  # None: a split without label files
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a label file."""
+
+    corners: np.ndarray  # (4, 2) float64
+    name: str
+    difficult: bool
+
+
+def found_in(folder: Path) -> bool:
+    return bool(_splits_in(folder)) or ((folder / "images").is_dir() and _label_folder(folder) is not None)
+
+
+def read(source: Path, request: Request) -> DataSet:
+    """The data set of a DOTA folder; classes are the lines of classes.txt, or else the names in all its labels, sorted."""
+    request.deliverable(DELIVERS, "DOTA")
+    present = _splits_in(source)
+    if not present:
+        raise DataError(
+            f"{source}: expected train/images and train/labelTxt, found images and labels without a split; move them into train."
+        )
+    splits = splits_of(request, tuple(present), source)
+    names = Names.of(source, present)
+    indexes = {split: _Reader(source, split, present[split], names, request).read() for split in splits}
+    return DataSet(source, "dota", indexes, names.listed, tuple(range(len(names.listed))))
+
+
+def _splits_in(folder: Path) -> dict[str, Split]:
+    """The splits of either layout that lie in a folder."""
+    found: dict[str, Split] = {}
+    shared = _label_folder(folder)
+    for split, aliases in ALIASES.items():
+        for alias in aliases:
+            own, under = folder / alias, folder / "images" / alias
+            labels = _label_folder(own)
+            if (own / "images").is_dir() and (labels is not None or split == "test"):
+                found.setdefault(split, Split(own / "images", labels))
+            elif under.is_dir() and shared is not None:
+                found.setdefault(split, Split(under, shared / alias if (shared / alias).is_dir() else None))
+    return found if any(split.labels for split in found.values()) else {}
+
+
+def _label_folder(folder: Path) -> Path | None:
+    """labelTxt in a folder, or the only one with a name like it (labelTxt-v1.5, annfiles); DataError if there are several."""
+    try:
+        found = sorted(path for path in folder.iterdir() if _LABELS.fullmatch(path.name) and path.is_dir())
+    except OSError:
+        return None
+    exact = [path for path in found if path.name.lower() == "labeltxt"]
+    if len(exact or found) > 1:
+        raise DataError(f"{folder}: expected one folder of labels, found {', '.join(path.name for path in found)}; keep one of them there.")
+    return next(iter(exact or found), None)
+
+
+class Names:
+    """The class names, and how a name in a label finds its class: as it is written, else whatever its case, spaces and hyphens."""
+
+    def __init__(self, listed: Sequence[str]) -> None:
+        self.listed = tuple(listed)
+        self._exact = {name: label for label, name in enumerate(self.listed)}
+        count = Counter(map(_key, self.listed))
+        self._loose = {_key(name): label for name, label in self._exact.items() if count[_key(name)] == 1}
+
+    @classmethod
+    def of(cls, source: Path, splits: dict[str, Split]) -> Names:
+        """Of classes.txt; or of all labels, a name that is spelled in several ways in the most frequent one."""
+        file = source / "classes.txt"
+        if file.is_file():
+            lines = (line.strip() for line in read_text(file, _LIST_LIMIT).decode(errors="replace").splitlines())
+            return cls(tuple(dict.fromkeys(line for line in lines if line)))
+        counts = Counter(row.name for split in splits.values() for row in _all_rows(split.labels))
+        common: dict[str, str] = {}
+        for name in sorted(counts, key=lambda name: (-counts[name], name)):
+            common.setdefault(_key(name), name)
+        if not common:
+            raise DataError(f"{source}: expected objects in labelTxt, found none and no classes.txt; add one of them.")
+        return cls(sorted(common.values()))
+
+    def find(self, name: str) -> int | None:
+        return self._exact.get(name, self._loose.get(_key(name)))
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.casefold())
+
+
+def _all_rows(folder: Path | None) -> Iterator[Row]:
+    for parent, names in walk(folder) if folder else ():
+        for name in names:
+            if name.lower().endswith(".txt"):
+                with suppress(DataError):
+                    yield from (row for _, row in parse(Path(parent, name)) if isinstance(row, Row))
+
+
+def parse(file: Path) -> Iterator[tuple[int, Row | str]]:
+    """(line number, row or what is wrong with it) of a label file; DataError if it cannot be read."""
+    text = read_text(file, _LABEL_LIMIT).decode(errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not (number <= _HEADERS and _HEADER.match(line)):
+            yield number, parse_row(line)
+
+
+def parse_row(line: str) -> Row | str:
+    """A row, or in words what is wrong with it."""
+    fields = line.split()
+    rest = fields[8:]
+    if not rest:
+        return f"expected 8 numbers, a class and a flag, found {len(fields)} fields"
+    flag = len(rest) > 1 and rest[-1] in ("0", "1", "2")
+    name = " ".join(rest[:-1] if flag else rest).strip("'\" ")
+    try:
+        corners = np.array([float(field) for field in fields[:8]]).reshape(4, 2)
+    except ValueError:
+        return "a corner is not a number"
+    return Row(corners, name, flag and rest[-1] != "0") if name else "the class has no name"
+
+
+class _Reader:
+    """Reads one split."""
+
+    def __init__(self, source: Path, split: str, where: Split, names: Names, request: Request) -> None:
+        self.source, self.split, self.where, self.names = source, split, where, names
+        self.columns = request.columns()
+        self.log, self.builder = Log(split), IndexBuilder(Path(os.path.abspath(source)), self.columns)
+        self.rows = self.refused = 0
+
+    def read(self) -> Index:
+        texts = self._texts()
+        used = set()
+        for path in self._images():
+            stem = os.path.splitext(os.path.relpath(path, self.where.images))[0]
+            label = texts.get(stem) or texts.get(os.path.basename(stem))
+            if label is not None:
+                used.add(label)
+            self._image(path, label)
+        if not len(self.builder):
+            raise empty_split(self.source, self.split, str(self.where.images), self.log)
+        for label in sorted(set(texts.values()) - used):
+            self.log.add("label-without-image", label)
+        if not used:
+            self.log.add("labels-none", self.split, f"looked in {self.where.labels}" if self.where.labels else "there is no labelTxt")
+        if self.refused and self.refused == self.rows:
+            self.log.add("rows-none", self.source, f"{self.rows} rows")
+        return self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())
+
+    def _texts(self) -> dict[str, str]:
+        """Label files by their path without suffix, and by their mere name where only one has it."""
+        folder = self.where.labels
+        found = {}
+        for parent, names in walk(folder) if folder else ():
+            for name in names:
+                if name.lower().endswith(".txt"):
+                    found[os.path.relpath(os.path.join(parent, name[:-4]), folder)] = os.path.join(parent, name)
+        count = Counter(map(os.path.basename, found))
+        return {os.path.basename(stem): path for stem, path in found.items() if count[os.path.basename(stem)] == 1} | found
+
+    def _images(self) -> Iterator[str]:
+        for parent, names in walk(self.where.images):
+            for name in names:
+                if is_image(name):
+                    yield os.path.join(parent, name)
+                elif name.lower().endswith(OTHER_PICTURES):
+                    self.log.add("image-format", os.path.join(parent, name))
+
+    def _image(self, path: str, label: str | None) -> None:
+        """Adds a picture and its rows; whatever is wrong with either concerns no other picture."""
+        header = probe(path, self.log)
+        if header is None:
+            return
+        if label is None:
+            self.log.add("label-missing", path)
+        try:
+            rows = list(parse(Path(label))) if label else []
+        except DataError as error:
+            self.log.add("label-unreadable", str(error))
+            return
+        self.builder.image(path, header.size)
+        canvas = Canvas(header.size, self.log, self.columns)
+        for number, row in rows:
+            self._row(row, canvas, f"{label}:{number}")
+
+    def _row(self, row: Row | str, canvas: Canvas, where: str) -> None:
+        self.rows += 1
+        if isinstance(row, str):
+            self.refused += 1
+            self.log.add("object-malformed", where, row)
+            return
+        label = self.names.find(row.name)
+        if label is None:
+            self.log.add("class-id", where, f"class {row.name!r}")
+            return
+        if row.name != self.names.listed[label]:
+            self.log.add("name-spelled", where, f"{row.name!r} is {self.names.listed[label]!r}")
+        placed = canvas.place(Drawn(box=bounds([row.corners]), corners=row.corners), where)
+        if placed is None:
+            return
+        if row.difficult:
+            self.log.add("ignored", where)
+        self.builder.object(label, placed[0], row.difficult, **placed[1])
