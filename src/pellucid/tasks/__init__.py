@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from .base import Overlap, Task, Term
 from .detect import detect
 from .obb import obb
-from .pose import pose
 
-TASKS: Mapping[str, Callable[..., Task]] = {"detect": detect, "pose": pose, "obb": obb}
+TASKS: Mapping[str, Callable[..., Task]] = {"detect": detect, "obb": obb}
 
 __all__ = ["TASKS", "Overlap", "Task", "Term"]
