@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from .base import Overlap, Task, Term
 from .detect import detect
 from .obb import obb
+from .pose import pose
 
-TASKS: Mapping[str, Callable[..., Task]] = {"detect": detect, "obb": obb}
+TASKS: Mapping[str, Callable[..., Task]] = {"detect": detect, "pose": pose, "obb": obb}
 
 __all__ = ["TASKS", "Overlap", "Task", "Term"]
