@@ -181,9 +181,18 @@ def write(split: str, pictures: list[tuple[str, Image.Image, list[Placed]]], out
         images.append({"id": number, "file_name": name, "width": SIZE, "height": SIZE, "background": source})
         for i, one in enumerate(placed):
             annotations.append(annotation(one, placed[i + 1 :], id=len(annotations) + 1, image_id=number))
-    category = {"id": 1, "name": "quokka", "keypoints": POINTS, "flip_idx": FLIP, "skeleton": SKELETON, "sigmas": SIGMAS}
+    category = {"id": 1, "name": "quokka", "keypoints": POINTS, "flip_idx": FLIP, "skeleton": SKELETON}
     document = {"images": images, "categories": [category], "annotations": annotations}
     (out / "annotations" / f"keypoints_{split}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def describe(out: Path) -> None:
+    """The data.yaml."""
+    lines = ["# A quokka with outline and 7 points, pasted onto photos; paths are relative to this file", "path: ."]
+    for split in PHOTOS:
+        lines += [f"{split}: {split}", f"{split}_json: annotations/keypoints_{split}.json"]
+    lines.append(f"kpt_sigmas: {list(SIGMAS)}")
+    (out / "data.yaml").write_text("\n".join(lines) + "\n")
 
 
 def main(imgaug: str, scikit_image: str, out: str, **options: int) -> None:
@@ -194,6 +203,8 @@ def main(imgaug: str, scikit_image: str, out: str, **options: int) -> None:
     with zipfile.ZipFile(scikit_image) as archive:
         photos = {name: Image.open(io.BytesIO(archive.read(f"skimage/data/{name}"))) for names in PHOTOS.values() for name in names}
     quokka = cut_out(original, labels)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    describe(Path(out))
     for number, split in enumerate(PHOTOS):
         rng = np.random.default_rng((options["seed"], number))
         names = PHOTOS[split if options["own_val"] else "train"]
