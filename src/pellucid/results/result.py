@@ -1,4 +1,4 @@
-"""What was found on one picture, as a user holds it: boxes, scores, names, pictures and files."""
+"""The user's view of a prediction: objects to look at, to choose from, to draw and to write."""
 
 from __future__ import annotations
 
@@ -14,46 +14,20 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from .data.images import SUFFIXES, read_image
-from .draw import draw
-from .errors import UsageError
-from .types import ImageMeta, Instances
+from ..data.images import SUFFIXES, read_image
+from ..draw import draw
+from ..errors import UsageError
+from ..geometry import Boxes
+from ..geometry.keypoints import Keypoints
+from ..geometry.masks import Masks
+from ..geometry.polygons import Polygons
+from ..geometry.rboxes import RBoxes
+from ..types import ImageMeta, Instances
+from .encode import boxes_of, encoding, telling
+from .views import BoxesView, KeypointsView, MasksView, RBoxesView
 
 LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".webp")
 Index = int | slice | Tensor | np.ndarray | Sequence[int] | Sequence[bool]
-
-
-@dataclass(frozen=True)
-class BoxesView:
-    """The boxes of a `Result`: all of length n, in original pixels, best first."""
-
-    xyxy: Tensor  # (n, 4) float32
-    conf: Tensor  # (n,) in [0, 1]
-    cls: Tensor  # (n,) int64, positions in the result's `names`
-    orig_shape: tuple[int, int]  # height, width
-
-    def __len__(self) -> int:
-        return len(self.xyxy)
-
-    @property
-    def xywh(self) -> Tensor:
-        """(n, 4) centre x, centre y, width, height."""
-        return torch.cat(((self.xyxy[:, :2] + self.xyxy[:, 2:]) / 2, self.xyxy[:, 2:] - self.xyxy[:, :2]), 1)
-
-    @property
-    def xyxyn(self) -> Tensor:
-        """`xyxy` as shares of the picture's width and height."""
-        return self.xyxy / self._sides
-
-    @property
-    def xywhn(self) -> Tensor:
-        """`xywh` as shares of the picture's width and height."""
-        return self.xywh / self._sides
-
-    @property
-    def _sides(self) -> Tensor:
-        height, width = self.orig_shape
-        return self.xyxy.new_tensor((width, height, width, height))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +70,29 @@ class Result:
 
     @property
     def boxes(self) -> BoxesView:
-        scores = self.instances.scores
-        scores = torch.ones(len(self)) if scores is None else scores
-        return BoxesView(self.instances.shapes["boxes"].bounds(), scores, self.instances.labels, self.orig_shape)
+        return BoxesView(boxes_of(self.instances).data, self._scores, self.instances.labels, self.orig_shape)
+
+    @property
+    def masks(self) -> MasksView | None:
+        shape = self._shape((Masks, Polygons))
+        return None if shape is None else MasksView(shape, self.orig_shape)
+
+    @property
+    def keypoints(self) -> KeypointsView | None:
+        shape = self._shape((Keypoints,))
+        return None if shape is None else KeypointsView(shape.data, self.orig_shape)
+
+    @property
+    def rboxes(self) -> RBoxesView | None:
+        shape = self._shape((RBoxes,))
+        return None if shape is None else RBoxesView(shape.data, self._scores, self.instances.labels, self.orig_shape)
+
+    @property
+    def _scores(self) -> Tensor:
+        return torch.ones(len(self)) if self.instances.scores is None else self.instances.scores
+
+    def _shape(self, kinds: tuple[type, ...]) -> Any:
+        return next((shape for shape in self.instances.shapes.values() if isinstance(shape, kinds)), None)
 
     def plot(self, labels: bool = True) -> np.ndarray:
         """A copy of the picture (h, w, 3) uint8 RGB with the objects drawn."""
@@ -116,13 +110,11 @@ class Result:
         return path
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; `class` is the user's id, boxes are x1, y1, x2, y2 in original pixels."""
-        boxes = self.boxes
-        rows = zip(boxes.cls.tolist(), boxes.conf.tolist(), boxes.xyxy.tolist(), strict=True)
-        objects = [
-            {"name": self.names[c], "class": self.category_ids[c], "score": round(score, 6), "box": [round(v, 3) for v in box]}
-            for c, score, box in rows
-        ]
+        """JSON-ready; `class` is the user's id, boxes are x1, y1, x2, y2 in original pixels; further fields as the shapes have them.
+
+        Those are `polygons`, `keypoints`, or `rbox` and `corners`.
+        """
+        objects = [dict(head, **fields) for head, fields in zip(self._heads(), self._fields("json"), strict=True)]
         return {"path": self.path, "height": self.meta.height, "width": self.meta.width, "objects": objects, "speed": self.speed}
 
     def to_json(self) -> str:
@@ -133,31 +125,43 @@ class Result:
         """COCO results; the image id is the one of the data, else the position among the sources."""
         image = self.meta.id if image_id is None else image_id
         return [
-            {"image_id": image, "category_id": row["class"], "bbox": _corner_size(row["box"]), "score": row["score"]}
-            for row in self.to_dict()["objects"]
+            {"image_id": image, "category_id": head["class"], **fields, "score": head["score"]}
+            for head, fields in zip(self._heads(), self._fields("coco"), strict=True)
         ]
 
     def save_txt(self, path: str | Path, save_conf: bool = False) -> Path:
-        """Write YOLO rows: class id, centre x and y, width, height as shares of the picture, and the score if `save_conf`.
+        """Write YOLO rows: class id, the values below as shares of the picture, and the score if `save_conf`.
 
-        A folder as `path` gets a file named after the result. A picture without objects gives an empty file.
+        Boxes: centre x and y, width, height. Masks: one ring x y x y ... Keypoints: the box, then x y visibility of each. Rotated boxes:
+        four corners. A folder as `path` gets a file named after the result; a picture without objects gives an empty file,
+        an object with an empty mask no row.
         """
         path = Path(path)
         if path.suffix != ".txt":
             path = path / self.name.with_suffix(".txt")
-        boxes = self.boxes
-        numbers = torch.cat((boxes.xywhn, boxes.conf[:, None]), 1)[:, : 5 if save_conf else 4].tolist()
-        rows = [
-            " ".join((str(self.category_ids[c]), *(f"{v:.6f}" for v in row))) for c, row in zip(boxes.cls.tolist(), numbers, strict=True)
-        ]
+        shape = telling(self.instances)
+        values = encoding(shape).row(shape, boxes_of(self.instances), self.orig_shape)
+        heads = zip(self.instances.labels.tolist(), values, self._scores.tolist(), strict=True)
+        rows = [[str(self.category_ids[c]), *map(_number, row), *([_number(score)] if save_conf else [])] for c, row, score in heads if row]
         with _writing(path):
-            path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+            path.write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
         return path
 
+    def _heads(self) -> list[dict[str, Any]]:
+        """Name, class id and score of each object."""
+        rows = zip(self.instances.labels.tolist(), self._scores.tolist(), strict=True)
+        return [{"name": self.names[c], "class": self.category_ids[c], "score": round(score, 6)} for c, score in rows]
 
-def _corner_size(box: Sequence[float]) -> list[float]:
-    x1, y1, x2, y2 = box
-    return [x1, y1, round(x2 - x1, 3), round(y2 - y1, 3)]
+    def _fields(self, form: str) -> list[dict[str, Any]]:
+        """What each object's shapes say, in the form "json" or "coco"."""
+        shapes = [boxes_of(self.instances), *(shape for shape in self.instances.shapes.values() if not isinstance(shape, Boxes))]
+        parts = [getattr(encoding(shape), form)(shape, self.orig_shape) for shape in shapes]
+        return [{name: value for fields in row for name, value in fields.items()} for row in zip(*parts, strict=True)]
+
+
+def _number(value: float) -> str:
+    """Six decimals, or a whole number."""
+    return f"{value:.6f}" if value % 1 else f"{value:.0f}"
 
 
 @contextmanager
