@@ -97,8 +97,10 @@ def demo(task: str, out: Path, short: bool) -> list[str]:
 
     lines = pellucid("predict", f"model={weights}", f"source={source}", "name=pictures", *common, "--json").splitlines()
     found = sum(len(json.loads(line)["objects"]) for line in lines)
-    pictures = sorted(out.glob("*/pictures*/*.jpg"), key=lambda path: path.stat().st_mtime)[-len(lines) :]
-    if not found or len(pictures) != len(list(source.iterdir())):
+    names = {path.name for path in source.iterdir()}
+    drawn = [path for path in out.glob(f"{task}/pictures*/*") if path.name in names]
+    pictures = sorted(drawn, key=lambda path: path.stat().st_mtime)[-len(lines) :]
+    if not found or {path.name for path in pictures} != names:
         raise StepError(f"expected a drawn copy of each picture in {source} with {job.objects} found, got {len(pictures)} with {found}")
     suppressed = scores["nms"][job.metric]
     return [

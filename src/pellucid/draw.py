@@ -67,9 +67,14 @@ def captions(instances: Instances, names: Sequence[str]) -> list[tuple[str, ...]
 
 
 def contact_sheet(
-    images: Sequence[np.ndarray], instances: Sequence[Instances], names: Sequence[str], columns: int = 4, tile: int = 480
+    images: Sequence[np.ndarray],
+    instances: Sequence[Instances],
+    names: Sequence[str],
+    columns: int = 4,
+    tile: int = 480,
+    labels: bool = True,
 ) -> Image.Image:
-    """Pictures with their objects, `columns` to a row, each fitted into `tile` x `tile` pixels."""
+    """Pictures with their objects, named if `labels`, `columns` to a row, each fitted into `tile` x `tile` pixels."""
     columns = max(1, min(columns, len(images)))
     rows = max(1, -(-len(images) // columns))
     step = tile + GAP
@@ -78,7 +83,7 @@ def contact_sheet(
         gain = tile / max(image.shape[:2])
         width, height = (max(1, round(side * gain)) for side in image.shape[1::-1])
         small = Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR)
-        drawn = draw(np.asarray(small), objects.warp(scaling(gain, gain)), names)
+        drawn = draw(np.asarray(small), objects.warp(scaling(gain, gain)), names, labels)
         sheet.paste(Image.fromarray(drawn), (number % columns * step, number // columns * step))
     return sheet
 
