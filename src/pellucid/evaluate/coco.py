@@ -17,6 +17,7 @@ from faster_coco_eval import COCO, COCOeval_faster
 
 from ..errors import DataError, UsageError
 from ..types import Instances, Prediction
+from .rotated import encode_rboxes, score_rboxes
 
 if TYPE_CHECKING:
     from ..data.index import Index
@@ -32,6 +33,7 @@ class Kind:
 
     coco: str  # iouType of the COCO tools
     encode: Callable[[Instances], list[Record]]
+    score: Callable[[Index, Mapping[int, Instances]], Record] | None = None  # in place of the COCO tool, over all detections
 
 
 def encode_boxes(instances: Instances) -> list[Record]:
@@ -41,7 +43,7 @@ def encode_boxes(instances: Instances) -> list[Record]:
     return [{"bbox": row} for row in xywh.round(3).tolist()]
 
 
-METRICS: dict[str, Kind] = {"box": Kind("bbox", encode_boxes)}
+METRICS: dict[str, Kind] = {"box": Kind("bbox", encode_boxes), "obb": Kind("", encode_rboxes, score_rboxes)}
 
 
 class CocoMetric:
@@ -88,12 +90,12 @@ class CocoMetric:
             result[f"{kind}/ap75"] = _mean(precision[5, :, :, 0, -1])
             for name, area in AREAS.items():
                 result[f"{kind}/{name}"] = _mean(precision[:, :, :, area, -1])
-            result[f"{kind}/ar100"] = _mean(recall[:, :, 0, -1])
+            result[f"{kind}/{'ar100' if METRICS[kind].score is None else 'ar'}"] = _mean(recall[:, :, 0, -1])
         return result
 
-    def per_class(self, kind: str = "box") -> list[Record]:
-        """One {name, id, n, ap, ap50} for each class, n = objects that count; nan where a class has none."""
-        precision = self._score(kind)["precision"]
+    def per_class(self, kind: str | None = None) -> list[Record]:
+        """One {name, id, n, ap, ap50} for each class, n = objects that count; nan where a class has none. None: the first kind."""
+        precision = self._score(kind or self.kinds[0])["precision"]
         truth = self.ground_truth()["annotations"]
         counts = np.bincount([self._class_of[a["category_id"]] for a in truth if not a["iscrowd"]], minlength=len(self.index.names))
         order = np.argsort(self.index.category_ids)  # the tool's class axis runs by the user's id
@@ -164,6 +166,9 @@ class CocoMetric:
     def _score(self, kind: str) -> Record:
         """The accumulated arrays of the COCO tool; all -1 where there is no ground truth."""
         if kind in self._scored:
+            return self._scored[kind]
+        if (score := METRICS[kind].score) is not None:
+            self._scored[kind] = score(self.index, self._found)
             return self._scored[kind]
         truth = self.ground_truth()
         found = [record for row in sorted(self._found) for record in self._records(row, _best(self._found[row]))]
