@@ -109,21 +109,32 @@ class Sample:
     meta: ImageMeta
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in memory that two processes share."""
+
+    start: int  # bytes
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
 class _Movable:
     """`to` and `pin_memory` for frozen dataclasses of tensors (Lightning does not walk into them)."""
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Self:
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.replaced(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        return self._map(lambda tensor: tensor.pin_memory())
+        return self.replaced(lambda tensor: tensor.pin_memory())
 
-    def _map(self, function) -> Self:
+    def replaced(self, function) -> Self:
+        """The same with every tensor, or place of one, replaced by `function` of it."""
+
         def walk(value):
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor | Place):
                 return function(value)
             if isinstance(value, _Movable):
-                return value._map(function)
+                return value.replaced(function)
             if isinstance(value, dict):
                 return {key: walk(item) for key, item in value.items()}
             return value
@@ -160,7 +171,6 @@ class Packed(_Movable):
     warped: bool  # False: every layer is already an (S, S) canvas and is used as it is
     targets: Targets
     metas: tuple[ImageMeta, ...]
-    start: int | None = None  # where the pixels lie in the loader's ring; None: in the buffer
 
     def __len__(self) -> int:
         return len(self.metas)
@@ -221,6 +231,7 @@ class Pairs:
     weight: Tensor  # (B, P)
     valid: Tensor  # (B, P) bool
     size: tuple[int, int]  # height, width of the canvas
+    objects: Mapping[str, Tensor] = field(default_factory=dict)  # (B, N, ...), what `truth` gathers: for what is too large to gather
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch.utils.data import get_worker_info
 
 from ..geometry.affine import stack_matrices
 from ..types import Instances, Layer, Packed, Sample, Targets
-from .ring import Ring
+from .ring import Ring, Slot
 
 Extras = Callable[[Instances, int], Mapping[str, Tensor]]
 
@@ -23,13 +23,13 @@ def ladder(count: int) -> int:
 def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool, ring: Ring | None = None) -> Packed:
     """What a worker sends for one batch; `extras` is the task's `targets`, `warped` says that pixels are still to be resampled.
 
-    The pixels go into the `ring` where there is one and they fit.
+    In a worker its tensors go into the `ring`, where there is one and they fit.
     """
     mixed = tuple(i for i, sample in enumerate(samples) if len(sample.layers) > 1)
     layers = [sample.layers[0] for sample in samples] + [samples[i].layers[1] for i in mixed]
-    start, buffer = _buffer(layers, ring)
-    return Packed(
-        buffer=buffer,
+    slot = None if ring is None else ring.slot()
+    packed = Packed(
+        buffer=_buffer(layers, slot),
         sizes=tuple((layer.pixels.shape[0], layer.pixels.shape[1]) for layer in layers),
         matrices=stack_matrices([layer.matrix for layer in layers]),
         color=torch.stack([sample.color for sample in samples]),
@@ -39,8 +39,8 @@ def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool, 
         warped=warped,
         targets=targets([sample.instances for sample in samples], size, extras),
         metas=tuple(sample.meta for sample in samples),
-        start=start,
     )
+    return packed if slot is None else slot.seal(packed)
 
 
 def targets(objects: Sequence[Instances], size: int, extras: Extras) -> Targets:
@@ -63,16 +63,14 @@ def _pad(parts: Sequence[Tensor], length: int) -> Tensor:
     return padded
 
 
-def _buffer(layers: Sequence[Layer], ring: Ring | None) -> tuple[int | None, Tensor]:
-    """All pixels end to end, written straight into memory that the trainer reads: in the ring from a start, else in a buffer."""
+def _buffer(layers: Sequence[Layer], slot: Slot | None) -> Tensor:
+    """All pixels end to end; in a worker they are written straight into memory that the trainer reads."""
     total = sum(layer.pixels.numel() for layer in layers)
-    slot = None if ring is None else ring.slot(total)
-    if slot is not None:
-        start, buffer = slot
-    elif get_worker_info() is None:
-        start, buffer = None, torch.empty(total, dtype=torch.uint8)
-    else:
-        start, buffer = None, torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(total, device="cpu"))
+    buffer = None if slot is None else slot.take(total)
+    if buffer is None and get_worker_info() is None:
+        buffer = torch.empty(total, dtype=torch.uint8)
+    elif buffer is None:
+        buffer = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(total, device="cpu"))
     for place, layer in zip(buffer.split([layer.pixels.numel() for layer in layers]), layers, strict=True):
         place.view(layer.pixels.shape).copy_(layer.pixels)
-    return start, buffer if start is None else buffer.new_empty(0)
+    return buffer

@@ -1,4 +1,4 @@
-"""Shared memory that workers write their pixels into again and again: no new pages, no copy in the trainer, pinned where there is a GPU.
+"""Shared memory that workers write their batches into again and again: no new pages, no copy in the trainer, pinned where there is a GPU.
 
 Each worker has `depth` slots and takes them in turn. A loader hands out the batches of its workers in turn and asks for no more than
 `depth - 2` of each ahead, so a slot is written again only after its batch and the one after it have been handed out.
@@ -7,19 +7,23 @@ Each worker has `depth` slots and takes them in turn. A loader hands out the bat
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from ..types import Packed
+from ..types import Packed, Place
 from .cache import available_memory
 
 SHARE = 8  # a ring takes at most this part of the memory that is free
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGE = 1 << 30
+
+
+_ALIGNED = 64  # bytes; every tensor starts at a multiple
 
 
 class Ring:
@@ -38,24 +42,26 @@ class Ring:
         """Whether so much memory may be held."""
         return workers * depth * capacity * SHARE <= available_memory()
 
-    def slot(self, size: int) -> tuple[int, Tensor] | None:
-        """In a worker: where the next `size` bytes go, and the memory there; None where they do not fit."""
+    def slot(self) -> Slot | None:
+        """In a worker: where the next batch goes; None outside of one."""
         info = get_worker_info()
-        if info is None or size > self.capacity:
+        if info is None:
             return None
         start = (info.id * self.depth + self._taken % self.depth) * self.capacity
         self._taken += 1
-        return start, self.pixels[start : start + size]
+        return Slot(self.pixels[start : start + self.capacity], start)
 
     def fetch(self, packed: Packed) -> Packed:
-        """In the trainer: the batch with its pixels; they stay as they are until the next batch but one is asked for."""
+        """In the trainer: the batch with its tensors; they stay as they are until the next batch but one is asked for."""
         if self.pinned:
             self._register()
-            packed = packed.pin_memory()
-        if packed.start is None:
-            return packed
-        size = sum(3 * height * width for height, width in packed.sizes)
-        return replace(packed, buffer=self.pixels[packed.start : packed.start + size], start=None)
+        return packed.replaced(self._found)
+
+    def _found(self, leaf: Tensor | Place) -> Tensor:
+        if isinstance(leaf, Tensor):
+            return leaf.pin_memory() if self.pinned else leaf
+        size = leaf.dtype.itemsize * math.prod(leaf.shape)
+        return self.pixels[leaf.start : leaf.start + size].view(leaf.dtype).view(leaf.shape)
 
     def release(self) -> None:
         """The batch handed out last has been used up; returns when the one before it has reached the device."""
@@ -79,6 +85,39 @@ class Ring:
     def __del__(self) -> None:
         if self._registered:
             torch.cuda.cudart().cudaHostUnregister(self.pixels.data_ptr())
+
+
+@dataclass
+class Slot:
+    """The memory for one batch, filled from its start on."""
+
+    memory: Tensor  # (capacity,) uint8
+    start: int  # of the memory in the ring
+    used: int = 0
+
+    def take(self, size: int) -> Tensor | None:
+        """The next `size` bytes, or None where they do not fit."""
+        if self.used + size > len(self.memory):
+            return None
+        taken = self.memory[self.used : self.used + size]
+        self.used += -(-size // _ALIGNED) * _ALIGNED
+        return taken
+
+    def seal(self, packed: Packed) -> Packed:
+        """The batch with its tensors in this memory, as the places where they are; what does not fit stays a tensor."""
+        return packed.replaced(self._placed)
+
+    def _placed(self, leaf: Tensor | Place) -> Tensor | Place:
+        if isinstance(leaf, Place):
+            return leaf
+        offset = leaf.data_ptr() - self.memory.data_ptr()
+        if not 0 <= offset < len(self.memory):
+            offset = self.used
+            taken = self.take(leaf.nbytes)
+            if taken is None:
+                return leaf
+            taken.view(leaf.dtype).view(leaf.shape).copy_(leaf)
+        return Place(self.start + offset, tuple(leaf.shape), leaf.dtype)
 
 
 def keep_freed_memory() -> None:
