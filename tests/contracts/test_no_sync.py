@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from pellucid.config import TrainConfig
+from pellucid.data.collate import targets
 from pellucid.tasks import TASKS
 from pellucid.train.step import TrainStep
-from pellucid.types import Batch, ImageMeta, Targets
+from pellucid.types import Batch, ImageMeta
 from pellucid.zoo import Card, create
+
+from .test_task import SIZE, objects
 
 READS = {"item", "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "_unique2", "bincount", "histc"}
 
@@ -25,10 +28,9 @@ def make_step(task: str, precision: str) -> tuple[TrainStep, Batch]:
     card = Card(task, "n", ("a", "b", "c"), (0, 1, 2))
     config = TrainConfig(model=f"{task}-n", data="none", batch=2, accumulate=2, optimizer="musgd")
     step = TrainStep(create(card, 0), TASKS[task](), config, card.nc, precision, 100)
-    boxes = torch.tensor([[4.0, 4, 40, 44], [20, 20, 60, 60]]).repeat(2, 4, 1)
-    targets = Targets(torch.zeros(2, 8, dtype=torch.int64), torch.ones(2, 8, dtype=torch.bool), boxes)
-    images = torch.zeros(2, 3, 64, 64, dtype=torch.uint8)
-    return step, Batch(images, targets, tuple(ImageMeta(i, i, "", 64, 64) for i in range(2)))
+    images = torch.zeros(2, 3, SIZE, SIZE, dtype=torch.uint8)
+    taught = targets([objects(step.criterion.task)] * 2, SIZE, step.criterion.task.targets)
+    return step, Batch(images, taught, tuple(ImageMeta(i, i, "", SIZE, SIZE) for i in range(2)))
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])
