@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -109,7 +109,7 @@ def gather_pairs(
     return Pairs(
         outputs=outputs,
         shapes=task.shapes(outputs, points, strides),
-        truth={name: _rows(value, chosen.object) for name, value in truth.items()},
+        truth=_Gathered(truth, chosen.object),
         shared=shared,
         object=chosen.object,
         points=points,
@@ -117,7 +117,27 @@ def gather_pairs(
         weight=chosen.weight,
         valid=chosen.valid,
         size=size,
+        objects=truth,
     )
+
+
+class _Gathered(Mapping[str, Tensor]):
+    """Truth of each slot, gathered when it is first asked for."""
+
+    def __init__(self, truth: Mapping[str, Tensor], owner: Tensor) -> None:
+        self._truth, self._owner = truth, owner
+        self._found: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._found:
+            self._found[name] = _rows(self._truth[name], self._owner)
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._truth)
+
+    def __len__(self) -> int:
+        return len(self._truth)
 
 
 def _rows(values: Tensor, index: Tensor) -> Tensor:

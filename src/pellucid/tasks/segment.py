@@ -1,0 +1,94 @@
+"""Instance segmentation: masks as sums of prototypes, by coefficients beside the box (arXiv 2606.03748, 3.4.1; arXiv 1904.02689)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from torch import Tensor
+
+from ..errors import UsageError
+from ..geometry import Boxes, Masks, Polygons, Shape
+from ..geometry.masks import pack_bits
+from ..losses.boxes import ciou_loss
+from ..losses.masks import CELL, OFFSETS, mask_bce, mask_iou, semantic_loss
+from ..models.head import Stem
+from ..models.proto import PROTOTYPES, Prototypes
+from ..types import Instances, Targets
+from .base import Overlap, SharedTerm, Task, Term, by_pair, by_quality
+from .detect import BOX_STEM, L1_LOSSES, box_shapes, box_similarity, box_window
+
+COEFFICIENT_STEM = Stem({"coefficients": PROTOTYPES}, floor=32)
+WEIGHTS = {"pair": by_pair, "quality": by_quality}
+
+
+def segment(
+    box: float = 7.5,
+    l1: float = 1.5,
+    l1_units: str = "image",
+    mask: float = 7.5,
+    semantic: float = 7.5,
+    mask_weight: str = "pair",
+    mask_cells: str = "index",
+    assign_masks: bool = True,
+    proto_detach: bool = True,
+    teach_far: bool = False,
+) -> Task:
+    """The segmentation task with the gains of its terms; `semantic` 0 leaves the auxiliary map out.
+
+    `mask_weight`: pairs of the mask term count alike ("pair") or by q ("quality"). `mask_cells`: a box holds the cells whose "index" or
+    whose "centre" lies in it. `assign_masks`: masks are compared too when anchors are assigned. `proto_detach`: the one-to-one branch
+    does not teach the prototypes. `teach_far`: objects so far from every prediction that t is 0 still teach their masks.
+    """
+    _one_of("l1_units", l1_units, L1_LOSSES)
+    _one_of("mask_weight", mask_weight, WEIGHTS)
+    _one_of("mask_cells", mask_cells, OFFSETS)
+    look = partial(mask_similarity, cells=mask_cells) if assign_masks else None
+    return Task(
+        name="segment",
+        needs=("boxes", "polygons"),
+        stems=(BOX_STEM, COEFFICIENT_STEM),
+        shared={"prototypes": partial(Prototypes, semantic=semantic > 0)},
+        kinds={"boxes": Boxes, "masks": Masks},
+        targets=mask_targets,
+        shapes=box_shapes,
+        overlap=Overlap(box_similarity, box_window, look, far=teach_far),
+        terms=(
+            Term("box", box, ciou_loss),
+            Term("l1", l1, L1_LOSSES[l1_units]),
+            Term("mask", mask, partial(mask_bce, cells=mask_cells), WEIGHTS[mask_weight]),
+        ),
+        finish=finish_masks,
+        metrics=("mask", "box"),
+        shared_terms=(SharedTerm("semantic", semantic, semantic_term),) if semantic > 0 else (),
+        training_only=("semantic",),
+        detached=("proto", "semantic") if proto_detach else (),
+    )
+
+
+def mask_targets(instances: Instances, size: int) -> Mapping[str, Tensor]:
+    """{"masks": (n, S/4, S/32) uint8}: each object on the prototype grid, at cell centres, one bit a cell."""
+    polygons = instances.shapes["polygons"]
+    assert isinstance(polygons, Polygons)
+    side = size // int(CELL)
+    return {"masks": pack_bits(polygons.rasterise(side, side, CELL))}
+
+
+def mask_similarity(rows: Mapping[str, Tensor], shared: Mapping[str, Tensor], truth: Mapping[str, Tensor], cells: str) -> Tensor:
+    """IoU of the masks of some candidates of each object with its own, (B, n, r)."""
+    return mask_iou(rows["coefficients"], shared["proto"], rows["boxes"], truth["masks"], cells)
+
+
+def semantic_term(shared: Mapping[str, Tensor], targets: Targets, size: tuple[int, int]) -> Tensor:
+    """The loss of the semantic map against the map of the objects' classes, (B,)."""
+    return semantic_loss(shared["semantic"], targets.extras["masks"], targets.labels, targets.valid)
+
+
+def finish_masks(rows: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Mapping[str, Shape]:
+    """Boxes and masks of the chosen rows; the masks stay on the prototype grid."""
+    return {"boxes": Boxes(rows["boxes"]), "masks": Masks.of_prototypes(rows["coefficients"], shared["proto"], rows["boxes"], CELL)}
+
+
+def _one_of(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{name}: expected {' or '.join(known)}, got {value!r}; choose one of them")
