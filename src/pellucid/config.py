@@ -18,7 +18,7 @@ REFUSED = {  # familiar names that no verb takes
     "vid_stride": "videos are not read",
     "save_crop": "crops are not written",
 }
-AUGMENT_FIELDS = ("mosaic", "mixup", "scale", "translate", "degrees", "shear", "fliplr", "flipud", "hsv_h", "hsv_s", "hsv_v")
+AUGMENT_FIELDS = ("mosaic", "mixup", "scale", "translate", "degrees", "shear", "fliplr", "flipud", "hsv_h", "hsv_s", "hsv_v", "copy_paste")
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,34 @@ class TrainConfig:
     """Gain of the L1 loss of the box sides."""
     l1_units: Literal["image", "stride"] = "image"
     """Unit of the L1 loss: share of the image side, or strides of the level."""
+    mask: float | None = None
+    """Gain of the mask loss; none given: 7.5."""
+    mask_weight: Literal["pair", "quality"] | None = None
+    """Masks count alike (pair, the default) or by the quality of their assignment."""
+    mask_cells: Literal["index", "centre"] | None = None
+    """A box holds the mask cells whose index (the default) or whose centre lies in it."""
+    assign_masks: bool | None = None
+    """Compare masks too when predictions are assigned; none given: true."""
+    proto_detach: bool | None = None
+    """Keep the one-to-one branch from teaching the prototypes; none given: true."""
+    semantic: float | None = None
+    """Gain of the auxiliary class map of segmentation, 0 leaves it out; none given: 7.5."""
+    pose: float | None = None
+    """Gain of the keypoint (OKS) loss, 0 learns from the likelihood alone; none given: 12."""
+    kobj: float | None = None
+    """Gain of the visibility loss; none given: 1."""
+    rle: float | None = None
+    """Gain of the keypoint likelihood, 0 learns from OKS alone; none given: 1."""
+    rle_form: Literal["double", "single"] | None = None
+    """Count log sigma and the flow's density twice (double, the default) or once (single)."""
+    rle_floor: Literal["loss", "sigma"] | None = None
+    """Bound the likelihood loss (the default) or the deviations from below."""
+    teach_far: bool | None = None
+    """Objects that no prediction comes near teach all the same; none given: false."""
+    angle: float | None = None
+    """Gain of the angle loss of oriented boxes; none given: 1."""
+    l1_form: Literal["label", "nearest"] | None = None
+    """L1 of oriented boxes: sides as labelled (the default), or in the equal form nearest to the predicted angle."""
     share_start: float = 0.8
     """Weight of the one-to-many branch in the first epoch; the one-to-one branch has the rest."""
     share_end: float = 0.1
@@ -125,6 +153,8 @@ class TrainConfig:
     """Largest relative change of saturation."""
     hsv_v: float | None = None
     """Largest relative change of brightness."""
+    copy_paste: float | None = None
+    """Probability that objects of another image are pasted in, where they have outlines."""
     max_det: int = 300
     """Most objects kept in an image at validation."""
     val_every: int = 1
@@ -142,7 +172,22 @@ class TrainConfig:
         within(self, 0, 2**63 - 1, "seed")
         at_least(self, 0, "patience", "freeze", "close_mosaic", "lrf", "weight_decay", "warmup_epochs", "warmup_bias_lr")
         at_least(self, 0, "clip_norm", "ema_ramp", "box", "cls", "l1", "scale", "translate", "degrees", "shear", "hsv_h", "hsv_s", "hsv_v")
-        within(self, 0, 1, "mosaic", "mixup", "fliplr", "flipud", "momentum", "warmup_momentum", "ema_decay", "share_start", "share_end")
+        at_least(self, 0, "mask", "semantic", "pose", "kobj", "rle", "angle")
+        within(
+            self,
+            0,
+            1,
+            "mosaic",
+            "mixup",
+            "copy_paste",
+            "fliplr",
+            "flipud",
+            "momentum",
+            "warmup_momentum",
+            "ema_decay",
+            "share_start",
+            "share_end",
+        )
         if self.accumulate is not None:
             at_least(self, 1, "accumulate")
         if self.lr0 is not None and not 0 < self.lr0 < float("inf"):

@@ -114,17 +114,28 @@ def open_all(config: TrainConfig) -> tuple[DataSet, Detector, Card]:
     dataset = open_dataset(config.data, needs=make_task(card).needs, splits=("train", "val"), strict=config.strict)
     dataset = dataset.single_class() if config.single_cls else dataset
     classes: dict[str, Any] = {"names": dataset.names, "category_ids": dataset.category_ids}
-    card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config), task_args=task_args_of(config, card))
+    card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config), task_args=task_args_of(config, card, dataset))
     detector = create(card, config.seed)
     if config.model in shipped_names() or Path(config.model).suffix:
         take_weights(detector, given)
     return dataset, detector, card
 
 
-def task_args_of(config: TrainConfig, card: Card) -> dict[str, Any]:
-    """The arguments of the card's task, with those that are settings (gains, units) as `config` has them."""
-    own = [name for name in inspect.signature(TASKS[card.task]).parameters if hasattr(config, name)]
-    return {**card.task_args, **{name: getattr(config, name) for name in own}}
+def task_args_of(config: TrainConfig, card: Card, dataset: DataSet) -> dict[str, Any]:
+    """The arguments of the card's task: those in its card, what the data state, and the settings; UsageError for one it does not know."""
+    known = inspect.signature(TASKS[card.task]).parameters
+    stated = {name: value for name, value in dataset.task_args().items() if name in known}
+    settings = {name: getattr(config, name) for name in _task_settings() if getattr(config, name) is not None}
+    foreign = [name for name in settings if name not in known and settings[name] != getattr(TrainConfig(), name)]
+    if foreign:
+        raise UsageError(f"{foreign[0]}: expected a setting of the task {card.task}, got one that it does not have; leave it out")
+    return {**card.task_args, **stated, **{name: value for name, value in settings.items() if name in known}}
+
+
+def _task_settings() -> set[str]:
+    """The settings that are arguments of some task."""
+    arguments = {name for make in TASKS.values() for name in inspect.signature(make).parameters}
+    return arguments & {field.name for field in fields(TrainConfig)}
 
 
 def take_weights(detector: nn.Module, given: nn.Module) -> None:
