@@ -124,11 +124,15 @@ def _key(name: str) -> str:
 
 
 def _all_rows(folder: Path | None) -> Iterator[Row]:
+    for file in _texts(folder):
+        with suppress(DataError):
+            yield from (row for _, row in parse(Path(file)) if isinstance(row, Row))
+
+
+def _texts(folder: Path | None) -> Iterator[str]:
+    """All label files of a folder and those below it."""
     for parent, names in walk(folder) if folder else ():
-        for name in names:
-            if name.lower().endswith(".txt"):
-                with suppress(DataError):
-                    yield from (row for _, row in parse(Path(parent, name)) if isinstance(row, Row))
+        yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".txt"))
 
 
 def parse(file: Path) -> Iterator[tuple[int, Row | str]]:
@@ -164,7 +168,7 @@ class _Reader:
         self.rows = self.refused = 0
 
     def read(self) -> Index:
-        texts = self._texts()
+        texts = self._labels()
         used = set()
         for path in self._images():
             stem = os.path.splitext(os.path.relpath(path, self.where.images))[0]
@@ -182,14 +186,9 @@ class _Reader:
             self.log.add("rows-none", self.source, f"{self.rows} rows")
         return self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())
 
-    def _texts(self) -> dict[str, str]:
+    def _labels(self) -> dict[str, str]:
         """Label files by their path without suffix, and by their mere name where only one has it."""
-        folder = self.where.labels
-        found = {}
-        for parent, names in walk(folder) if folder else ():
-            for name in names:
-                if name.lower().endswith(".txt"):
-                    found[os.path.relpath(os.path.join(parent, name[:-4]), folder)] = os.path.join(parent, name)
+        found = {os.path.relpath(path[:-4], self.where.labels): path for path in _texts(self.where.labels)}
         count = Counter(map(os.path.basename, found))
         return {os.path.basename(stem): path for stem, path in found.items() if count[os.path.basename(stem)] == 1} | found
 
