@@ -75,7 +75,7 @@ def undo(points: Tensor, flow: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         step = partial(_undo_one, fixed=_fixed(i), weights=[flow[name][i] for name in FLOW_OUTPUTS])
         flat, scale = step(flat) if keep_all else checkpoint(step, flat, use_reentrant=False, preserve_rng_state=False)
         total = total + scale
-    return flat.unflatten(0, points.shape[:-1]), total.unflatten(0, points.shape[:-1])
+    return flat.reshape(points.shape), total.reshape(points.shape[:-1])
 
 
 def apply(z: Tensor, flow: Mapping[str, Tensor]) -> Tensor:
@@ -85,7 +85,7 @@ def apply(z: Tensor, flow: Mapping[str, Tensor]) -> Tensor:
         fixed = _fixed(i)
         scale, shift = _conditioners(flat[:, fixed], fixed, [flow[name][i] for name in FLOW_OUTPUTS])
         flat = _pair(flat[:, fixed], flat[:, 1 - fixed] * scale.exp() + shift, fixed)
-    return flat.unflatten(0, z.shape[:-1])
+    return flat.reshape(z.shape)
 
 
 def _undo_one(z: Tensor, fixed: int, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
