@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .geometry import Boxes
 from .geometry.affine import scaling
+from .geometry.rboxes import RBoxes
 from .types import Instances
 
 GAP = 4  # pixels between the pictures of a sheet
@@ -26,7 +27,16 @@ def paint_boxes(pen: ImageDraw.ImageDraw, boxes: Boxes, colors: Sequence[Color],
         pen.rectangle(corners, outline=color, width=width)
 
 
-PAINTERS: dict[type, Painter] = {Boxes: paint_boxes}
+def paint_rboxes(pen: ImageDraw.ImageDraw, rboxes: RBoxes, colors: Sequence[Color], width: int) -> None:
+    """Outlines with a mark from the centre along the long side, which shows the angle."""
+    for corners, color in zip(rboxes.corners(), colors, strict=True):
+        points = [tuple(corner) for corner in corners.tolist()]
+        centre, end = corners.mean(0).tolist(), corners[1:3].mean(0).tolist()
+        pen.line([*points, *points[:2]], fill=color, width=width, joint="curve")
+        pen.line([*centre, *end], fill=color, width=max(1, width // 2))
+
+
+PAINTERS: dict[type, Painter] = {Boxes: paint_boxes, RBoxes: paint_rboxes}
 
 
 def class_color(label: int) -> Color:
@@ -48,7 +58,10 @@ def draw(image: np.ndarray, instances: Instances, names: Sequence[str], labels: 
     worst_first = torch.arange(len(instances) - 1, -1, -1) if instances.scores is None else instances.scores.argsort(stable=True)
     instances = instances[worst_first]
     colors = [class_color(label) for label in instances.labels.tolist()]
+    turned = any(isinstance(shape, RBoxes) for shape in instances.shapes.values())
     for shape in instances.shapes.values():
+        if turned and isinstance(shape, Boxes):
+            continue  # the box around a turned one says nothing more
         PAINTERS[type(shape)](pen, shape, colors, max(2, round(unit / 400)))
     if labels:
         tags = _Tags(pen, picture.size, ImageFont.load_default(size=max(10.0, unit / 55)))
