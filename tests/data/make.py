@@ -36,13 +36,21 @@ def yolo(root: Path, rows: dict[str, dict[str, str | None]], yaml="names: [cat, 
     return text(root / "data.yaml", yaml)
 
 
-def coco(root: Path, split: str, images: list[dict], annotations: list[dict], categories: list[dict]) -> Path:
-    """Writes the JSON; an image's own size is 60x40 and it is painted unless it says `paint: False`."""
+def coco(root: Path, split: str, images: list[dict], annotations: list[dict], categories: list[dict], name="instances") -> Path:
+    """Writes {name}_{split}.json; an image's own size is 60x40 and it is painted unless it says `paint: False`."""
     for image in images:
         if image.pop("paint", True):
             picture(root / split / image["file_name"])
     document = {"images": images, "annotations": annotations, "categories": categories}
-    return text(root / "annotations" / f"instances_{split}.json", json.dumps(document))
+    return text(root / "annotations" / f"{name}_{split}.json", json.dumps(document))
+
+
+def labelme(root: Path, split: str, stem: str, shapes: list[dict], paint=True, **fields) -> Path:
+    """Writes {split}/{stem}.json and its picture, 60x40."""
+    if paint:
+        picture(root / split / f"{stem}.jpg")
+    document = {"version": "5.5.0", "imagePath": f"{stem}.jpg", "imageData": None, "imageHeight": 40, "imageWidth": 60, "shapes": shapes}
+    return text(root / split / f"{stem}.json", json.dumps({**document, **fields}))
 
 
 def voc(root: Path, stems: dict[str, dict[str, str]], database="Unknown") -> Path:

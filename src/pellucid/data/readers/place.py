@@ -95,10 +95,8 @@ class Canvas:
             columns["keypoints"] = place_points(drawn.points, self.points, self.size, changed).reshape(-1)
         if "area" in self.columns:
             columns["area"] = (area,)
-        if box is None and drawn.rings:
-            box = bounds(drawn.rings)
         if box is None:
-            raise Unusable("object-without-box")
+            box = _around(drawn.rings)
         return place_box(box, self.size, changed), columns
 
 
@@ -131,6 +129,17 @@ def bounds(rings: Sequence[Array]) -> Box:
     points = rings[0] if len(rings) == 1 else np.concatenate(rings)
     (x1, y1), (x2, y2) = points.min(0).tolist(), points.max(0).tolist()
     return x1, y1, x2, y2
+
+
+def _around(rings: Sequence[Array] | None) -> Box:
+    """The box around a polygon, where that is all there is."""
+    if not rings:
+        raise Unusable("object-without-box")
+    if not isfinite(sum(float(ring.sum()) for ring in rings)):
+        raise Unusable("row-number")
+    if all(map(is_flat, rings)):
+        raise Unusable("degenerate")
+    return bounds(rings)
 
 
 def place_box(box: Sequence[float], size: tuple[int, int], changed: Counter[str]) -> Box:
