@@ -47,7 +47,9 @@ def move(view: View, objects: Sequence[Instances], originals: Sequence[tuple[int
     cut = whole.clip(view.canvas, view.canvas)
     moved = cut.warp(view.matrix)
     seen = moved.clip(view.size, view.size)
-    share = whole.visible(view.canvas, view.canvas) * moved.visible(view.size, view.size)  # in two steps: a turned box grows
+    on_canvas = whole.visible(view.canvas, view.canvas)  # in two steps: a turned box grows
+    of_cut = moved.visible(view.size, view.size) / cut.visible(view.canvas, view.canvas).clamp(min=1e-9)  # shapes that stay whole: of all
+    share = on_canvas * of_cut.clamp(max=1)
     seen = seen.tighten(view.size, view.size)
     return seen[_large(seen) & (share >= MIN_VISIBLE)]
 
