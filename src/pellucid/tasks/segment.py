@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -22,48 +25,55 @@ COEFFICIENT_STEM = Stem({"coefficients": PROTOTYPES}, floor=32)
 WEIGHTS = {"pair": by_pair, "quality": by_quality}
 
 
-def segment(
-    box: float = 7.5,
-    l1: float = 1.5,
-    l1_units: str = "image",
-    mask: float = 7.5,
-    semantic: float = 7.5,
-    mask_weight: str = "pair",
-    mask_cells: str = "index",
-    assign_masks: bool = True,
-    proto_detach: bool = True,
-    teach_far: bool = False,
-) -> Task:
-    """The segmentation task with the gains of its terms; `semantic` 0 leaves the auxiliary map out.
+@dataclass(frozen=True)
+class SegmentSettings:
+    """Gains and named options of the segmentation task."""
 
-    `mask_weight`: pairs of the mask term count alike ("pair") or by q ("quality"). `mask_cells`: a box holds the cells whose "index" or
-    whose "centre" lies in it. `assign_masks`: masks are compared too when anchors are assigned. `proto_detach`: the one-to-one branch
-    does not teach the prototypes. `teach_far`: objects so far from every prediction that t is 0 still teach their masks.
-    """
-    _one_of("l1_units", l1_units, L1_LOSSES)
-    _one_of("mask_weight", mask_weight, WEIGHTS)
-    _one_of("mask_cells", mask_cells, OFFSETS)
-    look = partial(mask_similarity, cells=mask_cells) if assign_masks else None
+    box: float = 7.5
+    l1: float = 1.5
+    l1_units: str = "image"
+    mask: float = 7.5
+    semantic: float = 7.5  # 0: no semantic map is learned beside the masks
+    mask_weight: str = "pair"  # "quality": pairs of the mask term count by q, not alike
+    mask_cells: str = "index"  # "centre": a box holds the cells whose centre, not whose index, lies in it
+    assign_masks: bool = True  # masks are compared too when anchors are assigned
+    proto_detach: bool = True  # the one-to-one branch does not teach the prototypes
+    teach_far: bool = False  # objects so far from every prediction that t is 0 still teach their masks
+
+    def __post_init__(self) -> None:
+        allowed = {"l1_units": tuple(L1_LOSSES), "mask_weight": tuple(WEIGHTS), "mask_cells": tuple(OFFSETS)}
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise UsageError(f"{name}: expected {' or '.join(values)}, got {getattr(self, name)!r}; choose one of them")
+
+
+def segment(**told: Any) -> Task:
+    """The segmentation task; the arguments are the fields of `SegmentSettings`."""
+    settings = SegmentSettings(**told)
+    look = partial(mask_similarity, cells=settings.mask_cells) if settings.assign_masks else None
     return Task(
         name="segment",
         needs=("boxes", "polygons"),
         stems=(BOX_STEM, COEFFICIENT_STEM),
-        shared={"prototypes": partial(Prototypes, semantic=semantic > 0)},
+        shared={"prototypes": partial(Prototypes, semantic=settings.semantic > 0)},
         kinds={"boxes": Boxes, "masks": Masks},
         targets=mask_targets,
         shapes=box_shapes,
-        overlap=Overlap(box_similarity, box_window, look, far=teach_far),
+        overlap=Overlap(box_similarity, box_window, look, far=settings.teach_far),
         terms=(
-            Term("box", box, ciou_loss),
-            Term("l1", l1, L1_LOSSES[l1_units]),
-            Term("mask", mask, partial(mask_bce, cells=mask_cells), WEIGHTS[mask_weight]),
+            Term("box", settings.box, ciou_loss),
+            Term("l1", settings.l1, L1_LOSSES[settings.l1_units]),
+            Term("mask", settings.mask, partial(mask_bce, cells=settings.mask_cells), WEIGHTS[settings.mask_weight]),
         ),
         finish=finish_masks,
         metrics=("mask", "box"),
-        shared_terms=(SharedTerm("semantic", semantic, semantic_term),) if semantic > 0 else (),
+        shared_terms=(SharedTerm("semantic", settings.semantic, semantic_term),) if settings.semantic > 0 else (),
         training_only=("semantic",),
-        detached=("proto", "semantic") if proto_detach else (),
+        detached=("proto", "semantic") if settings.proto_detach else (),
     )
+
+
+segment.__signature__ = inspect.signature(SegmentSettings)  # type: ignore[attr-defined]
 
 
 def mask_targets(instances: Instances, size: int) -> Mapping[str, Tensor]:
@@ -87,8 +97,3 @@ def semantic_term(shared: Mapping[str, Tensor], targets: Targets, size: tuple[in
 def finish_masks(rows: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Mapping[str, Shape]:
     """Boxes and masks of the chosen rows; the masks stay on the prototype grid."""
     return {"boxes": Boxes(rows["boxes"]), "masks": Masks.of_prototypes(rows["coefficients"], shared["proto"], rows["boxes"], CELL)}
-
-
-def _one_of(name: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise UsageError(f"{name}: expected {' or '.join(known)}, got {value!r}; choose one of them")
