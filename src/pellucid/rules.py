@@ -15,7 +15,7 @@ STRIDE = 32  # sides of a canvas are multiples of this
 def words_of_type(kind: str) -> str:
     """The annotation of a field as a user would say it."""
     if kind.startswith("Literal"):
-        return "one of " + ", ".join(_choices(kind))
+        return "one of " + ", ".join(_choices(kind)) + (" or none" if kind.endswith("None") else "")
     words = {
         "int": "a whole number",
         "float": "a number",
@@ -27,7 +27,7 @@ def words_of_type(kind: str) -> str:
 
 
 def _choices(kind: str) -> list[str]:
-    return [part.strip(" \"'") for part in kind.removeprefix("Literal[").removesuffix("]").split(",")]
+    return [part.strip(" \"'") for part in kind.removeprefix("Literal[").removesuffix(" | None").removesuffix("]").split(",")]
 
 
 def _check_kinds(config: Any) -> None:
@@ -45,7 +45,7 @@ def _check_kinds(config: Any) -> None:
 
 def _fits(kind: str, value: Any) -> bool:
     if kind.startswith("Literal"):
-        return value in _choices(kind)
+        return value in _choices(kind) or (value is None and kind.endswith("None"))
     if isinstance(value, tuple):
         return "tuple" in kind and all(type(part) is int for part in value)
     kinds = {"int": int, "float": int | float, "bool": bool, "str": str, "None": type(None)}

@@ -254,7 +254,7 @@ def test_small_shared_memory_is_named_with_its_remedy(squares, tmp_path, monkeyp
     monkeypatch.setattr("pellucid.train.preflight.free_space", lambda path: 64e6 if path == "/dev/shm" else 1e12)
     chosen = config(squares, tmp_path, batch=16, imgsz=640, workers=8)
     index = open_all(chosen)[0].splits["train"]
-    with pytest.warns(PellucidWarning, match=r"/dev/shm: about 1,887 MB are needed, 64 MB are free; .*--shm-size"):
+    with pytest.warns(PellucidWarning, match=r"/dev/shm: about 944 MB are needed, 64 MB are free; .*--shm-size"):
         check_room(chosen, 8, index, 2, tmp_path, 1000)
     check_room(chosen, 0, index, 2, tmp_path, 1000)
 
