@@ -17,6 +17,7 @@ from faster_coco_eval import COCO, COCOeval_faster
 
 from ..errors import DataError, UsageError
 from ..types import Instances, Prediction
+from .masks import Size, encode_masks, hold_masks, own_areas
 from .rotated import encode_rboxes, score_rboxes
 
 if TYPE_CHECKING:
@@ -29,21 +30,26 @@ AREAS = {"ap_s": 1, "ap_m": 2, "ap_l": 3}  # below 32^2, below 96^2, the rest; 0
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of shape is written and scored: `encode(objects)` gives the COCO fields of each object."""
+    """How one kind of shape is written and scored: `encode(objects, (height, width))` gives the COCO fields of each object."""
 
     coco: str  # iouType of the COCO tools
-    encode: Callable[[Instances], list[Record]]
+    encode: Callable[[Instances, Size], list[Record]]
     score: Callable[[Index, Mapping[int, Instances]], Record] | None = None  # in place of the COCO tool, over all detections
+    hold: Callable[[Instances, Size], Instances] | None = None  # what is kept of predictions until they are scored, if less
 
 
-def encode_boxes(instances: Instances) -> list[Record]:
+def encode_boxes(instances: Instances, size: Size) -> list[Record]:
     """`bbox` as x, y, width, height in original pixels, to a thousandth of a pixel."""
     xyxy = instances.shapes["boxes"].bounds().double().numpy()
     xywh = np.concatenate((xyxy[:, :2], xyxy[:, 2:] - xyxy[:, :2]), 1)
     return [{"bbox": row} for row in xywh.round(3).tolist()]
 
 
-METRICS: dict[str, Kind] = {"box": Kind("bbox", encode_boxes), "obb": Kind("", encode_rboxes, score_rboxes)}
+METRICS: dict[str, Kind] = {
+    "box": Kind("bbox", encode_boxes),
+    "mask": Kind("segm", encode_masks, hold=hold_masks),
+    "obb": Kind("", encode_rboxes, score_rboxes),
+}
 
 
 class CocoMetric:
@@ -67,7 +73,7 @@ class CocoMetric:
 
     def update(self, predictions: Sequence[Prediction]) -> None:
         """Add the predictions of some images (original pixels); an image given twice, as by a padded distributed loader, counts once."""
-        self.merge([{prediction.meta.row: prediction.instances for prediction in predictions}])
+        self.merge([{prediction.meta.row: self._held(prediction) for prediction in predictions}])
 
     def state(self) -> Mapping[int, Instances]:
         """What was seen so far, by image row, to be gathered from other processes."""
@@ -132,6 +138,12 @@ class CocoMetric:
         """Write `ground_truth()` as a COCO annotation file."""
         return _dump(self.ground_truth(), Path(path))
 
+    def _held(self, prediction: Prediction) -> Instances:
+        instances, size = prediction.instances, (prediction.meta.height, prediction.meta.width)
+        for hold in (METRICS[kind].hold for kind in self.kinds):
+            instances = instances if hold is None else hold(instances, size)
+        return instances
+
     @property
     def _class_of(self) -> dict[int, int]:
         return {int(i): label for label, i in enumerate(self.index.category_ids)}
@@ -140,27 +152,26 @@ class CocoMetric:
         labels, scores = instances.labels.tolist(), _written_scores(instances).tolist()
         image, ids = int(self.index.ids[row]), self.index.category_ids
         heads = [{"image_id": image, "category_id": int(ids[label]), "score": score} for label, score in zip(labels, scores, strict=True)]
-        return [dict(head, **fields) for head, fields in zip(heads, self._encode(instances), strict=True)]
+        return [dict(head, **fields) for head, fields in zip(heads, self._encode(instances, row), strict=True)]
 
     def _truth(self, row: int) -> list[Record]:
         instances = self.index.instances(row)
         crowd = [False] * len(instances) if instances.ignore is None else instances.ignore.tolist()
-        areas = _given_areas(self.index, row, len(instances))
+        areas = _areas(self.index, row, instances)
         image, ids = int(self.index.ids[row]), self.index.category_ids
         records = []
-        for label, ignored, area, fields in zip(instances.labels.tolist(), crowd, areas, self._encode(instances), strict=True):
-            area = area if area > 0 else fields["bbox"][2] * fields["bbox"][3]
+        for label, ignored, area, fields in zip(instances.labels.tolist(), crowd, areas, self._encode(instances, row), strict=True):
             records.append({"image_id": image, "category_id": int(ids[label]), "iscrowd": int(ignored), "area": area, **fields})
         return records
 
-    def _encode(self, instances: Instances) -> list[Record]:
-        parts = [METRICS[kind].encode(instances) for kind in dict.fromkeys(("box", *self.kinds))]
+    def _encode(self, instances: Instances, row: int) -> list[Record]:
+        parts = [METRICS[kind].encode(instances, _size(self.index, row)) for kind in dict.fromkeys(("box", *self.kinds))]
         if len(parts) == 1:
             return parts[0]
         return [{key: value for part in row for key, value in part.items()} for row in zip(*parts, strict=True)]
 
     def _image(self, row: int) -> Record:
-        height, width = (int(side) for side in self.index.sizes[row])
+        height, width = _size(self.index, row)
         return {"id": int(self.index.ids[row]), "file_name": self.index.path(row).name, "height": height, "width": width}
 
     def _score(self, kind: str) -> Record:
@@ -197,12 +208,20 @@ def _written_scores(instances: Instances) -> np.ndarray:
     return instances.scores.double().numpy().round(6)
 
 
-def _given_areas(index: Index, row: int, count: int) -> list[float]:
-    """The areas that the user's file states, 0 where it states none."""
-    if "area" not in index.columns:
-        return [0.0] * count
-    start, end = index.start[row : row + 2]
-    return np.asarray(index.columns["area"].values)[start:end].reshape(-1).tolist()
+def _areas(index: Index, row: int, instances: Instances) -> list[float]:
+    """The areas that the user's file states; of the object's mask, or else of its box, where it states none."""
+    given = [0.0] * len(instances)
+    if "area" in index.columns:
+        start, end = index.start[row : row + 2]
+        given = np.asarray(index.columns["area"].values)[start:end].reshape(-1).tolist()
+    if all(area > 0 for area in given):
+        return given
+    return [area if area > 0 else own for area, own in zip(given, own_areas(instances, _size(index, row)), strict=True)]
+
+
+def _size(index: Index, row: int) -> Size:
+    height, width = index.sizes[row].tolist()
+    return height, width
 
 
 def _as_coco(dataset: Record) -> COCO:

@@ -25,7 +25,7 @@ RECALLS = np.linspace(0, 1, 101)
 RANGES = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])  # square pixels: all, small, medium, large
 
 
-def encode_rboxes(instances: Instances) -> list[dict[str, Any]]:
+def encode_rboxes(instances: Instances, size: tuple[int, int]) -> list[dict[str, Any]]:
     """`rbox` (cx, cy, w, h, theta), its four `corners` (8 numbers) and its `area`, in original pixels."""
     rboxes = RBoxes(_rounded(instances))
     areas = rbox_area(rboxes.data).round(decimals=3).tolist()
