@@ -16,7 +16,7 @@ from pellucid.train.journal import Journal
 from pellucid.train.module import DetectorModule
 from pellucid.train.run import TrainingData, fit, loading_of, open_all
 from pellucid.zoo import Card, create, make_task
-from tests.train.conftest import make_squares
+from tests.train.conftest import make_kind, make_squares
 
 BASE = {
     "model": "detect-n",
@@ -50,6 +50,7 @@ READING = {  # changes after which the network sees other pictures or labels
     "hsv_s": 0.0,
     "hsv_v": 0.0,
 }
+SEEN_WITH_OUTLINES = {"copy_paste": 1.0}
 LEARNING = {  # changes after which it learns other weights from the same
     "epochs": 3,
     "precision": "bf16",
@@ -70,6 +71,12 @@ LEARNING = {  # changes after which it learns other weights from the same
     "share_start": 0.5,
     "share_end": 0.5,
 }
+OF_TASKS = {  # settings that only some tasks have, with the rows that they learn from
+    "segment": ("polygons", {"mask": 1.0, "mask_weight": "quality", "mask_cells": "centre", "assign_masks": False, "semantic": 0.0}),
+    "pose": ("keypoints", {"pose": 1.0, "kobj": 5.0, "rle": 3.0, "rle_form": "single"}),
+    "obb": ("rboxes", {"angle": 9.0}),
+}
+ELSEWHERE_OF_TASKS = {"proto_detach", "rle_floor", "teach_far", "l1_form"}  # held by tests of the losses and of the assigner
 WINDOWS = {"nbs": 4, "accumulate": 2}  # other sums of gradients
 AVERAGING = {"ema_decay": 0.5, "ema_ramp": 10.0}  # other averages of the same weights
 ELSEWHERE = {  # held by tests of the run, of the command line and of the data
@@ -100,7 +107,10 @@ def learn(data, tmp_path, monkeypatch):
 
 
 def test_every_training_setting_is_looked_at():
-    assert {*READING, *LEARNING, *WINDOWS, *AVERAGING, *ELSEWHERE} == {field.name for field in fields(TrainConfig)}
+    of_tasks = {name for _, changes in OF_TASKS.values() for name in changes} | ELSEWHERE_OF_TASKS
+    assert {*READING, *SEEN_WITH_OUTLINES, *LEARNING, *of_tasks, *WINDOWS, *AVERAGING, *ELSEWHERE} == {
+        field.name for field in fields(TrainConfig)
+    }
     assert "off" in PRESETS
 
 
@@ -124,6 +134,24 @@ def test_training_settings_change_what_is_seen(data):
     plain = shown(data, mosaic=0.5)
     assert shown(data, mosaic=0.5) == plain
     assert [name for name, value in READING.items() if shown(data, **{"mosaic": 0.5, name: value}) == plain] == []
+
+
+def test_pasting_changes_what_is_seen_where_there_are_outlines(tmp_path):
+    data = str(make_kind(tmp_path, "polygons", train=4, val=1))
+    same = {"model": "segment-n", "mosaic": 0.0}
+    assert shown(data, **same) == shown(data, **same)
+    assert shown(data, **same) != shown(data, **same, **SEEN_WITH_OUTLINES)
+
+
+@pytest.mark.parametrize("task", OF_TASKS)
+def test_settings_of_a_task_change_what_it_learns_and_others_refuse_them(task, learn, data, tmp_path):
+    kind, changes = OF_TASKS[task]
+    own = {"model": f"{task}-n", "data": str(make_kind(tmp_path / "data", kind, train=4, val=1))}
+    plain = learn(**own)
+    assert [name for name, value in changes.items() if learn(**own, **{name: value})[0] == plain[0]] == []
+    for name, value in changes.items():
+        with pytest.raises(UsageError, match=f"{name}: expected a setting of the task detect"):
+            open_all(TrainConfig(**{**BASE, "data": data, name: value}))
 
 
 def test_training_settings_change_what_is_learned(learn):

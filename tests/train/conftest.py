@@ -26,6 +26,26 @@ def make_squares(folder, train=10, val=4, objects=True, classes=2):
     return folder / "data.yaml"
 
 
+def make_kind(folder, kind, **counts):
+    """As `make_squares`, with label rows of another kind: "polygons", "keypoints" (4 corners) or "rboxes", from the same squares."""
+    path = make_squares(folder, **counts)
+    for label in (folder / "labels").rglob("*.txt"):
+        rows = [[float(word) for word in row.split()] for row in label.read_text().splitlines()]
+        label.write_text("\n".join(" ".join(map(str, _row(kind, *row))) for row in rows))
+    if kind == "keypoints":
+        path.write_text(path.read_text() + "kpt_shape: [4, 3]\nflip_idx: [1, 0, 3, 2]\n")
+    return path
+
+
+def _row(kind, label, x, y, w, h):
+    corners = [(x - w / 2, y - h / 2), (x + w / 2, y - h / 2), (x + w / 2, y + h / 2), (x - w / 2, y + h / 2)]
+    if kind == "keypoints":
+        return [int(label), x, y, w, h, *(value for corner in corners for value in (*corner, 2))]
+    if kind == "rboxes":  # the middles of the upper and lower half of the sides: a rectangle that stands on its corner
+        corners = [(x, y - h / 2), (x + w / 4, y - h / 4), (x - w / 4, y + h / 4), (x - w / 2, y)]
+    return [int(label), *(value for corner in corners for value in corner)]
+
+
 @pytest.fixture(scope="session")
 def squares(tmp_path_factory):
     return make_squares(tmp_path_factory.mktemp("squares"))
