@@ -8,6 +8,7 @@ objects of the overlap of outlines with the prediction used for each, 0 where th
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -105,7 +106,8 @@ def main(options: dict[str, str]) -> dict:
     values = [each[metric] for each in tries]
     mean = statistics.fmean(values)
     spread = {"values": [round(value, 4) for value in values], "spread": round(max(values) - min(values), 4)}
-    figures = {key: round(statistics.fmean(each[key] for each in tries), 4) for key in tries[0]}
+    means = {key: statistics.fmean(each[key] for each in tries) for key in tries[0]}
+    figures = {key: None if math.isnan(value) else round(value, 4) for key, value in means.items()}
     index = dataset.splits["train"]
     head = {"bench": "overfit", **own, **settings, "used": len(index), "objects": int((~index.ignore).sum())}
     return {**head, "metric": metric, "mean": round(mean, 4), **spread, "goal": goal, "reached": mean >= goal, "figures": figures}
