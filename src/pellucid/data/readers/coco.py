@@ -35,7 +35,8 @@ class Part:
 
 
 def found_in(folder: Path) -> bool:
-    return bool(_parts_in(folder, (), ()))
+    """Whether a folder holds a COCO file of any split, be it one too many."""
+    return any(_fitting(folder / "annotations", split) for split in ALIASES) or bool(_parts_in(folder, (), ()))
 
 
 def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
@@ -75,8 +76,7 @@ def _parts_in(folder: Path, wanted: Sequence[str], needs: Sequence[str]) -> dict
 
 def _annotation_file(folder: Path, split: str, needs: Sequence[str], wanted: bool) -> Path | None:
     """The JSON of a split by its name and by what is needed of it; DataError if several fit equally and it is wanted."""
-    words = re.compile(rf"(^|[^a-z])({'|'.join(ALIASES[split])})(?![a-z])")
-    fit = [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and not path.stem.startswith(_OTHER)]
+    fit = _fitting(folder, split)
     posed = [path for path in fit if "keypoint" in path.stem.lower()]
     plain = [path for path in fit if path not in posed]
     named = [path for path in plain if path.stem.lower().startswith("instances")]
@@ -85,6 +85,12 @@ def _annotation_file(folder: Path, split: str, needs: Sequence[str], wanted: boo
         names = ", ".join(path.name for path in preferred)
         raise DataError(f"{folder}: expected one annotation file for {split!r}, found {names}; name it in a YAML as `{split}_json`.")
     return preferred[0] if len(preferred) == 1 else None
+
+
+def _fitting(folder: Path, split: str) -> list[Path]:
+    """The files of objects that name a split."""
+    words = re.compile(rf"(^|[^a-z])({'|'.join(ALIASES[split])})(?![a-z])")
+    return [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and not path.stem.startswith(_OTHER)]
 
 
 def _picture_folders(root: Path, file: Path, split: str) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from ...geometry.keypoints import KeypointSpec
 from ...geometry.polygons import mask_rings
 from ...geometry.rle import Rle
 from ..findings import Log
-from .place import Drawn, bounds
+from .place import Drawn
 
 _MASK_LIMIT = 1 << 28  # pixels of a run-length mask
 
@@ -23,8 +23,6 @@ def drawn_of(annotation: dict, columns: Sequence[str], points: KeypointSpec | No
     box, rings, traced = _box(annotation), None, False
     if "polygons" in columns or box is None:
         rings, traced = _rings(annotation.get("segmentation"))
-    if box is None and rings:
-        box = bounds(rings)
     seen = _points(annotation.get("keypoints"), points) if "keypoints" in columns and points is not None else None
     return Drawn(box, rings, traced, seen, area=_area(annotation), ignore=annotation.get("iscrowd") in (1, True, "1"))
 
@@ -94,7 +92,7 @@ def points_of(listed: Mapping[Path, Sequence[dict]], config: Mapping[str, Any], 
     if not found:
         return None
     specs = [_spec(path, category, config) for path, category in found]
-    first, title = specs[0], repr(found[0][1].get("name"))
+    first, title, said = specs[0], repr(found[0][1].get("name")), set[str]()
     for (path, category), spec in zip(found, specs, strict=True):
         name = repr(category.get("name"))
         if spec.points != first.points:
@@ -104,7 +102,8 @@ def points_of(listed: Mapping[Path, Sequence[dict]], config: Mapping[str, Any], 
             )
         if spec.flip != first.flip:
             raise DataError(f"{path}: the keypoints of {name} and {title} mirror differently; name or order them alike, or give flip_idx.")
-        if spec.names != first.names:
+        if spec.names != first.names and name not in said:
+            said.add(name)
             log.add("point-names", path, f"{name} and {title}")
     return first
 
