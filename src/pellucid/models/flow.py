@@ -13,14 +13,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
-from torch.utils.checkpoint import checkpoint
 
-from ..numerics.islands import autocast_off
+from ..numerics.islands import autocast_off, island
 
 COUPLINGS, HIDDEN = 6, 64
 LAYERS = (0, 2, 4)  # the linear layers of a net; SiLU lies between
 FLOW_OUTPUTS = tuple(f"flow{layer}.{kind}" for layer in LAYERS for kind in ("weight", "bias"))
-LARGE = 1 << 16  # points from which on the hidden activations are computed again in the backward pass, not kept
 
 
 class RealNVP(nn.Module):
@@ -67,13 +65,14 @@ def log_density(points: Tensor, flow: Mapping[str, Tensor]) -> Tensor:
 
 
 def undo(points: Tensor, flow: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """z (..., 2) that the flow takes to `points`, and the log-determinant (...,) of the way from z to them."""
+    """z (..., 2) that the flow takes to `points`, and the log-determinant (...,) of the way from z to them.
+
+    Hidden activations, 1,024 numbers a point and coupling, are computed again in the backward pass.
+    """
     flat, flow = _full(points, flow)
     total = torch.zeros_like(flat[:, 0])
-    keep_all = flat.shape[0] <= LARGE or not torch.is_grad_enabled()
     for i in reversed(range(COUPLINGS)):
-        step = partial(_undo_one, fixed=_fixed(i), weights=[flow[name][i] for name in FLOW_OUTPUTS])
-        flat, scale = step(flat) if keep_all else checkpoint(step, flat, use_reentrant=False, preserve_rng_state=False)
+        flat, scale = island(partial(_undo_one, fixed=_fixed(i)), flat, *(flow[name][i] for name in FLOW_OUTPUTS))
         total = total + scale
     return flat.reshape(points.shape), total.reshape(points.shape[:-1])
 
@@ -88,7 +87,7 @@ def apply(z: Tensor, flow: Mapping[str, Tensor]) -> Tensor:
     return flat.reshape(z.shape)
 
 
-def _undo_one(z: Tensor, fixed: int, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _undo_one(z: Tensor, *weights: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
     """One coupling undone: (z (M, 2), its log-scale (M,))."""
     scale, shift = _conditioners(z[:, fixed], fixed, weights)
     return _pair(z[:, fixed], (z[:, 1 - fixed] - shift) * torch.exp(-scale), fixed), scale

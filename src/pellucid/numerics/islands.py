@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def autocast_off(device: torch.device) -> AbstractContextManager:
     """A region in which autocast is off; on a device without autocast (meta) there is nothing to turn off."""
     return torch.autocast(device.type, enabled=False) if torch.amp.is_autocast_available(device.type) else nullcontext()
+
+
+def island(function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """`function(*tensors)` with autocast off, in the backward pass too, whose own surroundings may differ; it keeps only its inputs.
+
+    The forward pass is done again in the backward pass: memory is that of the inputs. `function` uses no random numbers.
+    """
+    return _Island.apply(function, *tensors)
+
+
+class _Island(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.function = function
+        ctx.save_for_backward(*tensors)
+        with autocast_off(tensors[0].device):
+            return function(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = [
+            tensor.detach().requires_grad_(needed) for tensor, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        ]
+        with torch.enable_grad(), autocast_off(tensors[0].device):
+            wanted = [tensor for tensor in tensors if tensor.requires_grad]
+            found = iter(torch.autograd.grad(ctx.function(*tensors), wanted, gradients, allow_unused=True))
+        return (None, *(next(found) if tensor.requires_grad else None for tensor in tensors))
