@@ -17,13 +17,11 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from faster_coco_eval.core import mask as runs
 
 from pellucid.cli import read_settings
 from pellucid.config import TrainConfig, merged
 from pellucid.data import open_dataset
 from pellucid.data.index import DataSet, Index
-from pellucid.evaluate.coco import METRICS
 from pellucid.geometry.boxes import pairwise_iou
 from pellucid.predict import predict
 from pellucid.tasks import TASKS
@@ -49,14 +47,12 @@ def remembered(data: str, task: str, pictures: int) -> DataSet:
     return replace(whole, splits={"train": index, "val": index})
 
 
-def overlaps(found: Instances, truth: Instances) -> torch.Tensor:
-    """IoU of outlines, (objects, predictions), where both have them; of boxes elsewhere."""
-    if not len(found) or not len(truth):
-        return torch.zeros(len(truth), len(found))
-    if "polygons" in truth.shapes and "masks" in found.shapes:
-        ours, theirs = ([record["segmentation"] for record in METRICS["mask"].encode(each)] for each in (found, truth))
-        return torch.as_tensor(runs.iou(ours, theirs, [0] * len(truth))).T.float()
-    return pairwise_iou(truth.shapes["boxes"].data, found.shapes["boxes"].bounds().float())
+def filled(objects: Instances, height: int, width: int) -> torch.Tensor | None:
+    """The pixels of each object (n, height, width) bool, where it has an outline or a mask."""
+    shapes = objects.shapes
+    if "masks" in shapes:
+        return shapes["masks"].dense(height, width)
+    return shapes["polygons"].rasterise(height, width) if "polygons" in shapes else None
 
 
 def look_again(weights: Path, index: Index) -> dict[str, float]:
@@ -69,7 +65,7 @@ def look_again(weights: Path, index: Index) -> dict[str, float]:
         truth, found = index.instances(row), result.instances
         truth = truth if truth.ignore is None else truth[~truth.ignore]
         boxes = pairwise_iou(truth.shapes["boxes"].data, found.shapes["boxes"].bounds().float())
-        shapes = overlaps(found, truth)
+        ours, theirs = (filled(each, *index.sizes[row].tolist()) for each in (found, truth))
         free = torch.ones(len(found), dtype=torch.bool)
         predicted += len(found)
         for position, label in enumerate(truth.labels):
@@ -77,9 +73,12 @@ def look_again(weights: Path, index: Index) -> dict[str, float]:
             choice = int(usable.argmax()) if len(usable) else 0
             hit = bool(len(usable)) and bool(usable[choice] >= 0.5)
             hits += hit
-            best.append(float(shapes[position, choice]) if hit else 0.0)
+            overlap = float(usable[choice]) if hit else 0.0
             if hit:
                 free[choice] = False
+            if hit and ours is not None and theirs is not None:
+                overlap = float((ours[choice] & theirs[position]).sum() / (ours[choice] | theirs[position]).sum().clamp(min=1))
+            best.append(overlap)
     return {"recall": hits / max(len(best), 1), "precision": hits / max(predicted, 1), "mask_iou": statistics.fmean(best or [0.0])}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pellucid.cli import read_settings
 from pellucid.config import TrainConfig, merged
@@ -161,6 +162,18 @@ def test_overfit_counts_what_was_found(overfit, monkeypatch):
     twice = looking(overfit, monkeypatch, index, lambda objects: type(objects).cat([objects, objects]))
     assert twice["recall"] == 1
     assert twice["precision"] == 0.5
+
+
+def test_overfit_measures_outlines(overfit, monkeypatch):
+    index = overfit.remembered("nuclei", "segment", 1).splits["train"]
+    assert looking(overfit, monkeypatch, index, lambda objects: objects) == {"recall": 1, "precision": 1, "mask_iou": 1}
+
+    def moved(objects):
+        matrix = torch.eye(3, dtype=torch.float64)
+        matrix[0, 2] = 3
+        return replace(objects, shapes={**objects.shapes, "polygons": objects.shapes["polygons"].warp(matrix)})
+
+    assert 0.5 < looking(overfit, monkeypatch, index, moved)["mask_iou"] < 0.9
 
 
 def test_reference_rows_are_trainings_of_known_tasks(reference):
