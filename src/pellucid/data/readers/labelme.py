@@ -160,13 +160,15 @@ class _Split:
         """Where the picture of a page lies: where it says, seen from the page, else beside it; never outside the data set."""
         parent = os.path.dirname(page.path)
         name = page.picture.replace("\\", "/")
-        stated = os.path.normpath(os.path.join(os.path.relpath(parent, self.source), name))
+        stated = os.path.normpath(os.path.join(parent, name))
         beside = os.path.join(parent, os.path.basename(name))
-        leaves = os.path.isabs(stated) or stated.startswith("..")
-        if leaves and os.path.isfile(beside):
+        if stated != beside and os.path.isfile(beside) and not (self._owns(stated) and os.path.isfile(stated)):
             self.log.add("path-guess", page.path, f"not {name} but {beside}")
             return beside
-        return beside if page.trouble else inside(self.source, stated, page.path)
+        return beside if page.trouble else inside(self.source, os.path.relpath(stated, self.source), page.path)
+
+    def _owns(self, path: str) -> bool:
+        return path.startswith(f"{self.source}{os.sep}")
 
     def _negative(self, path: str) -> None:
         header = probe(path, self.log)
