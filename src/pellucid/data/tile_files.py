@@ -1,0 +1,151 @@
+"""A data set of rotated boxes cut into tiles on disk: a new data set of the same format; the old one is only read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..errors import UsageError
+from ..geometry.rboxes import RBoxes
+from ..types import Instances
+from .dataset import original_size
+from .findings import settle
+from .images import read_image
+from .index import DataSet, Index
+from .readers import read_dataset
+from .tiles import Window, crop, cut, windows
+
+LOSSY = (".jpg", ".jpeg")  # tiles of these are JPEG too, of all others PNG
+QUALITY = 95
+
+
+@dataclass
+class Report:
+    """What was written."""
+
+    out: str
+    format: str
+    images: dict[str, int] = field(default_factory=dict)  # by split: pictures that were cut
+    tiles: dict[str, int] = field(default_factory=dict)
+    objects: dict[str, int] = field(default_factory=dict)  # over all tiles
+    ignored: dict[str, int] = field(default_factory=dict)  # parts and difficult ones
+    left_out: dict[str, int] = field(default_factory=dict)  # of these, those that the format cannot hold
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a format lays out a data set."""
+
+    images: str  # folder of a split's pictures
+    labels: str
+    keeps_ignored: bool
+    row: Any  # (label, corners in pixels, (height, width), ignored, DataSet) -> a line
+    head: Any  # DataSet -> {file: text}
+
+
+def write_tiles(data: str | Path, out: str | Path, tile: int, overlap: int, visible: float, strict: bool = False) -> Report:
+    """Cut every picture of every split of a DOTA or YOLO data set of rotated boxes into tiles, with the labels that they hold.
+
+    Corners keep their places, beyond the tile's edge too. Parts of objects (see `tiles.cut`) are difficult in DOTA and left out in YOLO.
+    UsageError: another format, or `out` is not empty.
+    """
+    dataset = read_dataset(data, ("boxes", "rboxes"))
+    settle(dataset.all_findings(), strict)
+    if dataset.format not in FORMS:
+        raise UsageError(f"{data}: expected a DOTA or YOLO data set, got {dataset.format}; convert it first")
+    target = Path(out)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"out: expected a new or empty folder, got {target}, which holds files; choose another")
+    report = Report(str(target), dataset.format)
+    sources: dict[str, dict[str, list[Any]]] = {}
+    for split, index in dataset.splits.items():
+        writer = _Writer(dataset, split, target, report)
+        sources[split] = dict(writer.write(index, tile, overlap, visible))
+    for name, text in FORMS[dataset.format].head(dataset).items():
+        (target / name).write_text(text, encoding="utf-8")
+    (target / "tiles.json").write_text(json.dumps({"tile": tile, "overlap": overlap, "from": sources}, indent=1), encoding="utf-8")
+    return report
+
+
+class _Writer:
+    """Writes the tiles of one split."""
+
+    def __init__(self, dataset: DataSet, split: str, out: Path, report: Report) -> None:
+        self.dataset, self.split, self.report = dataset, split, report
+        self.form = FORMS[dataset.format]
+        self.images, self.labels = (out / part.format(split=split) for part in (self.form.images, self.form.labels))
+        for folder in (self.images, self.labels):
+            folder.mkdir(parents=True)
+        for counts in (report.images, report.tiles, report.objects, report.ignored, report.left_out):
+            counts[split] = 0
+
+    def write(self, index: Index, tile: int, overlap: int, visible: float) -> Iterator[tuple[str, list[Any]]]:
+        """(name of a tile, [its picture, left, top]) of all tiles."""
+        taken: set[str] = set()
+        for row in range(len(index)):
+            path = index.path(row)
+            stem = path.stem if path.stem not in taken else f"{path.stem}-{row}"
+            taken.add(stem)
+            self.report.images[self.split] += 1
+            image = read_image(path)
+            places = windows(*original_size(index, row), tile, overlap)
+            for place, objects in zip(places, cut(index.instances(row), places, visible), strict=True):
+                name = f"{stem}__{place.left}_{place.top}"
+                self._tile(name, crop(image, place), objects, place, path.suffix.lower() in LOSSY)
+                yield name, [os.path.relpath(path, index.root), place.left, place.top]
+
+    def _tile(self, name: str, pixels: np.ndarray, objects: Instances, place: Window, lossy: bool) -> None:
+        picture = Image.fromarray(np.ascontiguousarray(pixels))
+        if lossy:
+            picture.save(self.images / f"{name}.jpg", quality=QUALITY)
+        else:
+            picture.save(self.images / f"{name}.png")
+        assert objects.ignore is not None
+        ignored = int(objects.ignore.sum())
+        self.report.tiles[self.split] += 1
+        self.report.ignored[self.split] += ignored
+        if not self.form.keeps_ignored:
+            self.report.left_out[self.split] += ignored
+            objects = objects[~objects.ignore]
+        self.report.objects[self.split] += len(objects)
+        shape, difficult = objects.shapes["rboxes"], objects.ignore
+        assert isinstance(shape, RBoxes)
+        assert difficult is not None
+        rows = zip(objects.labels.tolist(), shape.corners().double().numpy(), difficult.tolist(), strict=True)
+        lines = [self.form.row(label, corners, (place.height, place.width), hard, self.dataset) for label, corners, hard in rows]
+        (self.labels / f"{name}.txt").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def dota_row(label: int, corners: np.ndarray, size: tuple[int, int], ignored: bool, dataset: DataSet) -> str:
+    """x y of four corners, class, difficult."""
+    numbers = " ".join(f"{value:.3f}" for value in corners.reshape(-1))
+    return f"{numbers} {dataset.names[label]} {int(ignored)}"
+
+
+def yolo_row(label: int, corners: np.ndarray, size: tuple[int, int], ignored: bool, dataset: DataSet) -> str:
+    """The user's class id, and x y of four corners as shares of width and height."""
+    shares = corners / (size[1], size[0])
+    return " ".join((str(dataset.category_ids[label]), *(f"{value:.7f}" for value in shares.reshape(-1))))
+
+
+def dota_head(dataset: DataSet) -> Mapping[str, str]:
+    return {"classes.txt": "".join(name + "\n" for name in dataset.names)}
+
+
+def yolo_head(dataset: DataSet) -> Mapping[str, str]:
+    splits = "".join(f"{split}: images/{split}\n" for split in dataset.splits)
+    names = "".join(f"  {i}: {json.dumps(name)}\n" for i, name in zip(dataset.category_ids, dataset.names, strict=True))
+    return {"data.yaml": f"{splits}names:\n{names}"}
+
+
+FORMS = {
+    "dota": Form("{split}/images", "{split}/labelTxt", True, dota_row, dota_head),
+    "yolo": Form("images/{split}", "labels/{split}", False, yolo_row, yolo_head),
+}
