@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from faster_coco_eval import COCO, COCOeval_faster
 from ..errors import DataError, UsageError
 from ..types import Instances, Prediction
 from .masks import Size, encode_masks, hold_masks, own_areas
+from .points import area_note, encode_keypoints, keypoint_arguments, stated_sigmas
 from .rotated import encode_rboxes, score_rboxes
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 BEST = 100  # detections of one class on one image that the protocol looks at
 AREAS = {"ap_s": 1, "ap_m": 2, "ap_l": 3}  # below 32^2, below 96^2, the rest; 0 is all
+POINT_AREAS = {"ap_m": 1, "ap_l": 2}
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class Kind:
     encode: Callable[[Instances, Size], list[Record]]
     score: Callable[[Index, Mapping[int, Instances]], Record] | None = None  # in place of the COCO tool, over all detections
     hold: Callable[[Instances, Size], Instances] | None = None  # what is kept of predictions until they are scored, if less
+    told: Callable[[Index], Mapping[str, Any]] = lambda index: {}  # arguments of the COCO tool that the data decide
+    areas: Mapping[str, int] = field(default_factory=lambda: AREAS)  # places of the size ranges on the tool's axis
+    recall: str = "ar100"  # name of the average recall, by the detections of an image that count
+    states: Callable[[Index], str] = lambda index: ""  # for the line that states the protocol
+    note: Callable[[Index, list[int]], str | None] = lambda index, rows: None  # a sentence about the ground truth of some rows
+
+    def counts(self, truth: Record) -> bool:
+        """Whether an object of the ground truth counts, or is ignored: a crowd, or one without a labelled point."""
+        return not truth["iscrowd"] and (self.coco != "keypoints" or truth["num_keypoints"] > 0)
 
 
 def encode_boxes(instances: Instances, size: Size) -> list[Record]:
@@ -48,7 +59,10 @@ def encode_boxes(instances: Instances, size: Size) -> list[Record]:
 METRICS: dict[str, Kind] = {
     "box": Kind("bbox", encode_boxes),
     "mask": Kind("segm", encode_masks, hold=hold_masks),
-    "obb": Kind("", encode_rboxes, score_rboxes),
+    "pose": Kind(
+        "keypoints", encode_keypoints, told=keypoint_arguments, areas=POINT_AREAS, recall="ar20", states=stated_sigmas, note=area_note
+    ),
+    "obb": Kind("", encode_rboxes, score_rboxes, recall="ar"),
 }
 
 
@@ -86,7 +100,10 @@ class CocoMetric:
         self._scored.clear()
 
     def compute(self) -> dict[str, float]:
-        """{"box/ap", "box/ap50", "box/ap75", "box/ap_s", "box/ap_m", "box/ap_l", "box/ar100"} for each kind; nan without ground truth."""
+        """{"box/ap", "box/ap50", "box/ap75", "box/ap_s", "box/ap_m", "box/ap_l", "box/ar100"} for each kind; nan without ground truth.
+
+        Points have no small objects, and the best 20 detections of a class on an image count: "pose/ar20".
+        """
         result: dict[str, float] = {}
         for kind in self.kinds:
             scored = self._score(kind)
@@ -94,16 +111,17 @@ class CocoMetric:
             result[f"{kind}/ap"] = _mean(precision[:, :, :, 0, -1])
             result[f"{kind}/ap50"] = _mean(precision[0, :, :, 0, -1])
             result[f"{kind}/ap75"] = _mean(precision[5, :, :, 0, -1])
-            for name, area in AREAS.items():
+            for name, area in METRICS[kind].areas.items():
                 result[f"{kind}/{name}"] = _mean(precision[:, :, :, area, -1])
-            result[f"{kind}/{'ar100' if METRICS[kind].score is None else 'ar'}"] = _mean(recall[:, :, 0, -1])
+            result[f"{kind}/{METRICS[kind].recall}"] = _mean(recall[:, :, 0, -1])
         return result
 
     def per_class(self, kind: str | None = None) -> list[Record]:
         """One {name, id, n, ap, ap50} for each class, n = objects that count; nan where a class has none. None: the first kind."""
-        precision = self._score(kind or self.kinds[0])["precision"]
-        truth = self.ground_truth()["annotations"]
-        counts = np.bincount([self._class_of[a["category_id"]] for a in truth if not a["iscrowd"]], minlength=len(self.index.names))
+        kind = kind or self.kinds[0]
+        precision = self._score(kind)["precision"]
+        counted = [self._class_of[a["category_id"]] for a in self.ground_truth()["annotations"] if METRICS[kind].counts(a)]
+        counts = np.bincount(np.array(counted, np.int64), minlength=len(self.index.names))
         order = np.argsort(self.index.category_ids)  # the tool's class axis runs by the user's id
         table: list[Record] = [{} for _ in order]
         for column, label in enumerate(order):
@@ -129,6 +147,11 @@ class CocoMetric:
             "categories": [{"id": int(i), "name": name} for i, name in zip(self.index.category_ids, self.index.names, strict=True)],
             "annotations": [{"id": number, **record} for number, record in enumerate(annotations, 1)],
         }
+
+    def notes(self) -> list[str]:
+        """Sentences about the ground truth that a reader of the scores should know."""
+        found = [METRICS[kind].note(self.index, sorted(self._found)) for kind in self.kinds]
+        return [note for note in found if note is not None]
 
     def write(self, path: str | Path) -> Path:
         """Write `predictions()` as a COCO results file."""
@@ -185,7 +208,11 @@ class CocoMetric:
         found = [record for row in sorted(self._found) for record in self._records(row, _best(self._found[row]))]
         for number, record in enumerate(found, 1):
             record.update(id=number, area=record["bbox"][2] * record["bbox"][3], iscrowd=0)
-        tool = COCOeval_faster(_as_coco(truth), _as_coco({**truth, "annotations": found}), METRICS[kind].coco, print_function=_silent)
+        told = METRICS[kind].told(self.index)
+        tool = COCOeval_faster(
+            _as_coco(truth), _as_coco({**truth, "annotations": found}), METRICS[kind].coco, print_function=_silent, **told
+        )
+        tool.params.catIds = sorted(int(i) for i in self.index.category_ids)  # all of them, for points too
         tool.evaluate()
         tool.accumulate()
         self._scored[kind] = tool.eval

@@ -19,7 +19,7 @@ from ..config import merged
 from ..decode import PATHS, decode, restore
 from ..errors import UsageError
 from ..types import Batch, ImageMeta, Instances, Packed, Prediction
-from .coco import BEST, CocoMetric
+from .coco import BEST, METRICS, CocoMetric
 from .confusion import ConfusionMatrix, CurveMeter, Curves
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ def evaluate(
         model.train(training)
     scores = {path: meter.scores(clock.speed(images, path)) for path, meter in meters.items()}
     notes = [] if any(row["n"] for meter in scores.values() for row in meter.per_class) else ["no ground truth: the scores are undefined"]
-    return Scores(task.name, images, _protocol(chosen), scores, tuple(notes))
+    notes += next(iter(meters.values())).coco.notes()
+    stated = [text for text in (METRICS[kind].states(index) for kind in task.metrics) if text]
+    return Scores(task.name, images, "; ".join((_protocol(chosen), *stated)), scores, tuple(notes))
 
 
 @torch.no_grad()

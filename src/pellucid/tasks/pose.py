@@ -115,7 +115,8 @@ def keypoint_targets(instances: Instances, size: int, points: int) -> Mapping[st
 
 def keypoint_shapes(outputs: Mapping[str, Tensor], points: Tensor, strides: Tensor, dims: int) -> Mapping[str, Tensor]:
     """Boxes, and keypoints (B, A, K, 3): anchor centre + raw x stride in canvas pixels, and the probability that the point is labelled."""
-    raw = outputs["points"].float().unflatten(-1, (-1, dims))
+    raw = outputs["points"].float()
+    raw = raw.unflatten(-1, (raw.shape[-1] // dims, dims))
     places = points[..., None, :] + raw[..., :2] * strides[..., None, None]
     seen = raw[..., 2:].sigmoid() if dims == 3 else torch.ones_like(places[..., :1])
     return {**box_shapes(outputs, points, strides), "keypoints": torch.cat((places, seen), -1)}
