@@ -11,10 +11,14 @@ from pellucid.augment.presets import AugmentConfig
 from pellucid.data import open_dataset
 from pellucid.data.module import DataModule, EpochLoader, EpochSampler
 from pellucid.data.samples import sample_path
+from pellucid.errors import PellucidWarning
 from pellucid.tasks import TASKS
 from pellucid.types import Batch, Packed
 
+from .make import yolo
+
 S = 96
+POSE_ROW = "0 .5 .5 .5 .5 .25 .25 2 .75 .25 2 .25 .75 2 .75 .75 1\n"
 STRONG = AugmentConfig(mosaic=0.8, mixup=0.4, scale=0.9, degrees=10)
 QUIET = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers",
@@ -219,3 +223,29 @@ def test_a_batch_that_does_not_fit_takes_the_ordinary_way():
 def test_a_ring_that_would_take_much_of_the_memory_is_not_made(monkeypatch):
     monkeypatch.setattr("pellucid.data.ring.available_memory", lambda: 1 << 20)
     assert module(workers=2, ring=True).train_dataloader().ring is None
+
+
+def keypoint_module(root, yaml, **augment):
+    rows = {"train": {"a": POSE_ROW, "b": POSE_ROW}, "val": {"v": POSE_ROW}}
+    data = open_dataset(yolo(root, rows, yaml=f"names: [box]\nkpt_shape: [4, 3]\n{yaml}", width=96, height=96), ("boxes", "keypoints"))
+    still = AugmentConfig(mosaic=0, scale=0, translate=0, hsv_h=0, hsv_s=0, hsv_v=0, **augment)
+    return DataModule(data, TASKS["pose"](points=4), imgsz=S, batch=2, augment=still)
+
+
+@pytest.mark.parametrize("flip", [{"fliplr": 1.0}, {"flipud": 1.0, "fliplr": 0}, {"fliplr": 1.0, "flipud": 1.0}])
+def test_without_a_flip_map_nothing_is_mirrored_and_it_is_said_once(tmp_path, flip):
+    made = keypoint_module(tmp_path, "", **flip)
+    with pytest.warns(PellucidWarning, match="pictures are not mirrored") as caught:
+        loader = made.train_dataloader()
+    assert len(caught) == 1
+    for part in [*loader, *loader]:  # a second warning would be an error
+        assert part.targets.extras["keypoints"][0, 0].tolist() == [[24, 24, 2], [72, 24, 2], [24, 72, 2], [72, 72, 1]]
+
+
+def test_with_a_flip_map_sides_change_places_in_a_mirror(tmp_path):
+    (packed,) = keypoint_module(tmp_path, "flip_idx: [1, 0, 3, 2]\n", fliplr=1.0).train_dataloader()
+    assert packed.targets.extras["keypoints"][0, 0].tolist() == [[24, 24, 2], [72, 24, 2], [24, 72, 1], [72, 72, 2]]
+
+
+def test_data_that_are_not_mirrored_anyway_say_nothing(tmp_path):
+    assert len(list(keypoint_module(tmp_path, "", fliplr=0).train_dataloader())) == 1

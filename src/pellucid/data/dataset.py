@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.data import Dataset
 from ..augment.paste import FILL, layer, move
 from ..augment.plan import View, plan
 from ..augment.presets import AugmentConfig
+from ..errors import PellucidWarning
 from ..geometry.affine import Letterbox
 from ..types import ImageMeta, Instances, Layer, Sample
 
@@ -68,6 +70,19 @@ class ValidationSet(Dataset):
         objects = self.index.instances(row).warp(box.matrix()).clip(self.size, self.size)
         pixels = Layer(torch.from_numpy(canvas), torch.eye(3, dtype=torch.float64))
         return Sample((pixels,), 1.0, torch.tensor([0.0, 1.0, 1.0]), objects, meta(self.index, row, box))
+
+
+def without_mirrors(config: AugmentConfig, index: Index) -> AugmentConfig:
+    """`config`, without flips, and one warning, where keypoints have sides and the data do not say which change places in a mirror."""
+    if index.keypoints is None or index.keypoints.flip is not None or not (config.fliplr or config.flipud):
+        return config
+    warnings.warn(
+        "pictures are not mirrored, since the data do not say which keypoints change places in a mirror; "
+        "give flip_idx, or names with left and right",
+        PellucidWarning,
+        stacklevel=2,
+    )
+    return replace(config, fliplr=0.0, flipud=0.0)
 
 
 def original_size(index: Index, row: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from ..augment.presets import AugmentConfig
 from ..types import Batch, Packed
 from .cache import ImageStore
 from .collate import collate
-from .dataset import TrainingSet, ValidationSet
+from .dataset import TrainingSet, ValidationSet, without_mirrors
 from .ring import Ring, keep_freed_memory
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ class DataModule(LightningDataModule):
 
     def train_dataloader(self) -> EpochLoader:
         index, use = self.index("train"), self.loading
-        data = TrainingSet(index, self._store("train", index), use.augment, use.imgsz, use.seed, use.close_mosaic_epoch)
+        augment = without_mirrors(use.augment, index)
+        data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch)
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         ring = self._ring()
         return EpochLoader(data, EpochSampler(len(index), use.seed, rank, world), use.batch, ring, **self._settings(warped=True, ring=ring))
