@@ -11,11 +11,14 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from .geometry import Boxes
-from .geometry.affine import scaling
+from .geometry.affine import scaling, translation
+from .geometry.masks import Masks
+from .geometry.polygons import Polygons, mask_rings
 from .geometry.rboxes import RBoxes
 from .types import Instances
 
 GAP = 4  # pixels between the pictures of a sheet
+TINT = 90  # of 255: how much of a mask's colour lies over the picture
 Color = tuple[int, int, int]
 Painter = Callable[[ImageDraw.ImageDraw, Any, Sequence[Color], int], None]
 
@@ -36,7 +39,34 @@ def paint_rboxes(pen: ImageDraw.ImageDraw, rboxes: RBoxes, colors: Sequence[Colo
         pen.line([*centre, *end], fill=color, width=max(1, width // 2))
 
 
-PAINTERS: dict[type, Painter] = {Boxes: paint_boxes, RBoxes: paint_rboxes}
+def paint_masks(pen: ImageDraw.ImageDraw, masks: Masks, colors: Sequence[Color], width: int) -> None:
+    """The pixels of each mask tinted, its outline drawn."""
+    for (crop, left, top), color in zip(masks.crops(), colors, strict=True):
+        _tint(pen, crop, left, top, color)
+        _outline(pen, mask_rings(crop, left, top), color, width)
+
+
+def paint_polygons(pen: ImageDraw.ImageDraw, polygons: Polygons, colors: Sequence[Color], width: int) -> None:
+    """The inside of each object tinted, its rings drawn."""
+    for i, color in enumerate(colors):
+        own = polygons[i : i + 1]
+        left, top, right, bottom = (int(side) for side in torch.cat((own.bounds()[0, :2].floor(), own.bounds()[0, 2:].ceil())))
+        _tint(pen, own.warp(translation(-left, -top)).rasterise(bottom - top, right - left)[0].numpy(), left, top, color)
+        _outline(pen, own.parts(0), color, width)
+
+
+def _tint(pen: ImageDraw.ImageDraw, inside: np.ndarray, left: int, top: int, color: Color) -> None:
+    if inside.size:
+        pen.bitmap((left, top), Image.fromarray(inside.astype(np.uint8) * TINT), fill=color)
+
+
+def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color, width: int) -> None:
+    for ring in rings:
+        points = [tuple(point) for point in ring.tolist()]
+        pen.line([*points, points[0]], fill=color, width=max(1, width // 2), joint="curve")
+
+
+PAINTERS: dict[type, Painter] = {Boxes: paint_boxes, RBoxes: paint_rboxes, Masks: paint_masks, Polygons: paint_polygons}
 
 
 def class_color(label: int) -> Color:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..geometry.affine import compose, scaling, translation
 from ..types import Instances, Layer
+from .copy_paste import Cutting, hide, lay
 from .plan import View
 
 FILL = 114
@@ -21,33 +22,48 @@ MIN_VISIBLE = 0.1  # of its area
 MAX_ASPECT = 100.0
 
 
-def layer(view: View, images: Sequence[np.ndarray]) -> Layer:
+def layer(view: View, images: Sequence[np.ndarray], cutting: Cutting | None = None) -> Layer:
     """The canvas pixels that the output samples, of sources (h, w, 3) uint8, with their matrix to the output.
 
     A view that shrinks by more than two is averaged over whole blocks first: a bilinear sample reaches no further than two pixels.
+    The objects of a `cutting` lie above the sources.
     """
     offsets = view.offsets([image.shape[:2] for image in images])
     block = _block(view.matrix)
-    left, top, right, bottom = _crop(view.visible(2 * block), images, offsets)
+    above = [] if cutting is None else [cutting]
+    covered = [*images, *(cut.pixels for cut in above)], [*offsets, *((cut.left, cut.top) for cut in above)]
+    left, top, right, bottom = _crop(view.visible(2 * block), *covered)
     pixels = _paste(images, [(x - left, y - top) for x, y in offsets], bottom - top, right - left, block)
+    for cut in above:
+        lay(pixels, cut, left, top)
     if block > 1:
         pixels = np.array(Image.fromarray(pixels).reduce(block))
     return Layer(torch.from_numpy(pixels), compose(view.matrix, translation(left, top), scaling(block, block)))
 
 
-def move(view: View, objects: Sequence[Instances], originals: Sequence[tuple[int, int]], sizes: Sequence[tuple[int, int]]) -> Instances:
+def move(
+    view: View,
+    objects: Sequence[Instances],
+    originals: Sequence[tuple[int, int]],
+    sizes: Sequence[tuple[int, int]],
+    cutting: Cutting | None = None,
+) -> Instances:
     """Objects of every source, from original (h, w) pixels, to the output, less those of which too little is seen.
 
-    `sizes` are the (h, w) of the resized sources.
+    `sizes` are the (h, w) of the resized sources. The objects of a `cutting` come last, and hide what lies beneath.
     """
     placed = []
     for part, (height, width), (h, w), (x, y) in zip(objects, originals, sizes, view.offsets(sizes), strict=True):
         placed.append(part.warp(compose(translation(x, y), scaling(w / width, h / height))))
     whole = Instances.cat(placed)
     cut = whole.clip(view.canvas, view.canvas)
+    on_canvas = whole.visible(view.canvas, view.canvas)  # in two steps: a turned box grows
+    if cutting is not None:
+        cut, left = hide(cut, cutting)
+        cut = Instances.cat([cut, cutting.objects.clip(view.canvas, view.canvas)])
+        on_canvas = torch.cat((on_canvas * left, cutting.objects.visible(view.canvas, view.canvas)))
     moved = cut.warp(view.matrix)
     seen = moved.clip(view.size, view.size)
-    on_canvas = whole.visible(view.canvas, view.canvas)  # in two steps: a turned box grows
     of_cut = moved.visible(view.size, view.size) / cut.visible(view.canvas, view.canvas).clamp(min=1e-9)  # shapes that stay whole: of all
     share = on_canvas * of_cut.clamp(max=1)
     seen = seen.tighten(view.size, view.size)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..geometry.affine import compose, invert, rotation, scaling, shear, transform_points, translation
+from .copy_paste import Guest
 from .presets import AugmentConfig
 
 _SEEDS = 2**64
@@ -29,6 +30,7 @@ class View:
     canvas: int  # side of the canvas, pixels
     matrix: Tensor  # (3, 3) float64, canvas -> output
     size: int  # S
+    guest: Guest | None = None  # whose objects are pasted over it
 
     def offsets(self, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """(left, top) on the canvas of every source of (height, width) pixels; parts may lie outside."""
@@ -63,14 +65,16 @@ def plan(length: int, config: AugmentConfig, size: int, seed: int, epoch: int, r
 
     All numbers are drawn whether they are used or not, so that settings can be compared under equal draws.
     """
-    draw = _generator(seed, epoch, row)
-    first = _view(draw, length, config, size, row, mosaic_on)
+    draw, guests = _generator(seed, epoch, row), _generator(seed, epoch, row, stream=2)
+    chance_of_guests = config.copy_paste if mosaic_on else 0.0
+    first = replace(_view(draw, length, config, size, row, mosaic_on), guest=_guest(guests, length, chance_of_guests))
     gains = draw.uniform(-1, 1, 3) * (config.hsv_h, config.hsv_s, config.hsv_v)
     color = torch.from_numpy(np.array([0.0, 1.0, 1.0]) + gains).float()
     chance, partner, share = draw.random(), int(draw.integers(length)), float(draw.beta(32, 32))
     if not (mosaic_on and chance < config.mixup):
         return Plan((first,), 1.0, color)
-    return Plan((first, _view(draw, length, config, size, partner, mosaic_on)), share, color)
+    second = replace(_view(draw, length, config, size, partner, mosaic_on), guest=_guest(guests, length, chance_of_guests))
+    return Plan((first, second), share, color)
 
 
 def order(length: int, seed: int, epoch: int) -> np.ndarray:
@@ -82,6 +86,12 @@ def _generator(seed: int, epoch: int, row: int, stream: int = 0) -> np.random.Ge
     key = np.array([seed % _SEEDS, epoch], dtype=np.uint64)
     counter = np.array([0, row, stream, 0], dtype=np.uint64)  # the first word counts the draws
     return np.random.Generator(np.random.Philox(counter=counter, key=key))
+
+
+def _guest(draw: np.random.Generator, length: int, probability: float) -> Guest | None:
+    chance, x, y, mirror = draw.random(4).tolist()
+    row, pick = int(draw.integers(length)), int(draw.integers(1 << 62))
+    return Guest(row, (x, y), mirror < 0.5, pick) if chance < probability else None
 
 
 def _view(draw: np.random.Generator, length: int, config: AugmentConfig, size: int, row: int, mosaic_on: bool) -> View:

@@ -35,6 +35,8 @@ class AugmentConfig:
     """saturation gain drawn from 1 +- hsv_s"""
     hsv_v: float = 0.4
     """value (brightness) gain drawn from 1 +- hsv_v"""
+    copy_paste: float = 0.0
+    """probability that objects of another picture are pasted over one, where they have outlines"""
 
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self)):
@@ -46,22 +48,22 @@ class AugmentConfig:
 OFF = AugmentConfig(mosaic=0, scale=0, translate=0, fliplr=0, hsv_h=0, hsv_s=0, hsv_v=0)
 
 
-def _finetune(mixup: float, scale: float) -> AugmentConfig:
+def _finetune(mixup: float, scale: float, copy_paste: float) -> AugmentConfig:
     """The searched COCO policy of s, m, l and x."""
-    return AugmentConfig(mosaic=0.992, mixup=mixup, scale=scale, translate=0.275, fliplr=0.304, hsv_h=0.013, hsv_s=0.353, hsv_v=0.194)
+    return AugmentConfig(0.992, mixup, scale, 0.275, fliplr=0.304, hsv_h=0.013, hsv_s=0.353, hsv_v=0.194, copy_paste=copy_paste)
 
 
 PRESETS = {
     "default": AugmentConfig(),
     "off": OFF,
-    "pretrain-n": AugmentConfig(),
-    "pretrain-s": AugmentConfig(mixup=0.05, scale=0.9),
-    "pretrain-m": AugmentConfig(mixup=0.15, scale=0.9),
-    "pretrain-l": AugmentConfig(mixup=0.15, scale=0.9),
-    "pretrain-x": AugmentConfig(mixup=0.2, scale=0.9),
-    "finetune-n": AugmentConfig(0.909, 0.012, 0.562, 0.071, 1.11, 1.46, 0.606, 0.0, 0.014, 0.645, 0.566),
-    "finetune-s": _finetune(0.05, 0.9),
-    "finetune-m": _finetune(0.427, 0.95),
-    "finetune-l": _finetune(0.427, 0.95),
-    "finetune-x": _finetune(0.427, 0.95),
+    "pretrain-n": AugmentConfig(copy_paste=0.1),
+    "pretrain-s": AugmentConfig(mixup=0.05, scale=0.9, copy_paste=0.15),
+    "pretrain-m": AugmentConfig(mixup=0.15, scale=0.9, copy_paste=0.4),
+    "pretrain-l": AugmentConfig(mixup=0.15, scale=0.9, copy_paste=0.5),
+    "pretrain-x": AugmentConfig(mixup=0.2, scale=0.9, copy_paste=0.6),
+    "finetune-n": AugmentConfig(0.909, 0.012, 0.562, 0.071, 1.11, 1.46, 0.606, 0.0, 0.014, 0.645, 0.566, 0.075),
+    "finetune-s": _finetune(0.05, 0.9, 0.404),
+    "finetune-m": _finetune(0.427, 0.95, 0.304),
+    "finetune-l": _finetune(0.427, 0.95, 0.404),
+    "finetune-x": _finetune(0.427, 0.95, 0.404),
 }

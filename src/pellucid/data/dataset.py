@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from ..augment.copy_paste import Cutting, cut_out
 from ..augment.paste import FILL, layer, move
 from ..augment.plan import View, plan
 from ..augment.presets import AugmentConfig
@@ -48,7 +49,16 @@ class TrainingSet(Dataset):
         images = [self.store[row] for row in view.rows]
         originals = [original_size(self.index, row) for row in view.rows]
         objects = [self.index.instances(row) for row in view.rows]
-        return layer(view, images), move(view, objects, originals, [image.shape[:2] for image in images])
+        cutting = self._cutting(view)
+        return layer(view, images, cutting), move(view, objects, originals, [image.shape[:2] for image in images], cutting)
+
+    def _cutting(self, view: View) -> Cutting | None:
+        """What is pasted over the view."""
+        guest = view.guest
+        if guest is None:
+            return None
+        objects, original = self.index.instances(guest.row), original_size(self.index, guest.row)
+        return cut_out(guest, self.store[guest.row], objects, original, view.canvas, self.size) if "polygons" in objects.shapes else None
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,11 @@ class Polygons:
 
     def rasterise(self, height: int, width: int, stride: float = 1) -> Tensor:
         """(n, height, width) bool: cells of `stride` pixels whose centre, (i + 0.5) x stride, lies inside."""
-        found = flat.runs(self._points(), self.rings.numpy(), self.objects.numpy(), height, width, stride)
-        return torch.from_numpy(flat.fill(found, len(self), height, width))
+        return torch.from_numpy(flat.fill(self.runs(height, width, stride), len(self), height, width))
+
+    def runs(self, height: int, width: int, stride: float = 1) -> flat.Runs:
+        """The filled stretches of cells along rows."""
+        return flat.runs(self._points(), self.rings.numpy(), self.objects.numpy(), height, width, stride)
 
     def columns(self, height: int, width: int) -> flat.Runs:
         """The filled stretches of pixels along columns, as run-length codes of COCO take them."""
