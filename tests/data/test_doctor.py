@@ -64,7 +64,7 @@ def test_json_has_stable_keys(tmp_path):
     source = yolo(tmp_path, {"train": {"a": ROW + "x\n"}, "val": {"v": ""}}, yaml="names: {3: 猫}\n")
     text(tmp_path / "labels/train/a.txt", "3 .5 .5 .5 .5\nx\n")
     answer = json.loads(doctor.check(source).to_json())
-    assert set(answer) == {"data", "format", "imgsz", "exit_code", "splits", "classes", "findings"}
+    assert set(answer) == {"data", "format", "imgsz", "exit_code", "splits", "classes", "keypoints", "findings"}
     assert answer["classes"] == [{"id": 3, "name": "猫", "train": 1, "val": 0}]
     assert set(answer["splits"]["val"]) == {"images", "empty", "objects", "ignored", "median_side"}
     assert answer["splits"]["val"]["median_side"] is None
@@ -91,3 +91,25 @@ def test_settling_findings():
         settle(findings, strict=True)
     settle(findings[1:], strict=True)
     assert {level for level, _ in CODES.values()} == {"fatal", "error", "warning", "note"}
+
+
+def test_keypoints_are_counted(tmp_path):
+    row = "0 .5 .5 .5 .5 .2 .2 2 .3 .3 1 .4 .4 0 0 0 0\n"
+    yaml = "names: [cat]\nkpt_shape: [4, 3]\n"
+    source = yolo(tmp_path, {"train": {"a": row * 2}, "val": {"v": ""}}, yaml=yaml)
+    report = doctor.check(source, ("boxes", "keypoints"))
+    assert report.splits["train"].labelled == 0.5
+    assert "4 keypoints of 3 numbers, none is known to change places in a mirror; labelled: train 50%" in report.lines()
+    content = json.loads(report.to_json())
+    assert content["keypoints"]["names"] == ["point 0", "point 1", "point 2", "point 3"]
+    assert (content["splits"]["train"]["labelled"], content["splits"]["val"]["labelled"]) == (0.5, None)
+    text(source, source.read_text() + "flip_idx: [1, 0, 3, 2]\n")
+    assert "2 pairs change places in a mirror" in "\n".join(doctor.check(source, ("boxes", "keypoints")).lines())
+    assert json.loads(doctor.check(source).to_json())["keypoints"] is None
+
+
+def test_a_thin_turned_box_is_tiny_although_its_bounds_are_not(tmp_path):
+    thin = "0 .2 .2 .8 .8 .79 .81 .19 .21\n"
+    source = yolo(tmp_path, {"train": {"a": thin}, "val": {"v": thin}}, width=60, height=60)
+    assert "tiny" in codes(doctor.check(source, ("boxes", "rboxes"), imgsz=60).findings)
+    assert "tiny" not in codes(doctor.check(source, imgsz=60).findings)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
+from ..geometry.keypoints import KeypointSpec
 from .findings import CODES, Finding, Log
 from .index import DataSet, Index
 from .readers import read_dataset
@@ -29,6 +30,7 @@ class SplitSummary:
     ignored: int
     classes: tuple[int, ...]  # objects of each class
     median_side: float  # of the objects, square root of the area, in pixels at the training size; nan without objects
+    labelled: float = float("nan")  # share of the keypoints that are; nan without any
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Report:
     category_ids: tuple[int, ...]
     splits: dict[str, SplitSummary]
     findings: tuple[Finding, ...]
+    keypoints: KeypointSpec | None = None
 
     @property
     def exit_code(self) -> int:
@@ -51,14 +54,16 @@ class Report:
         return 1 if levels & {"error", "warning"} else 0
 
     def to_dict(self) -> dict:
-        """Stable keys: data, format, imgsz, exit_code, splits, classes, findings (code, level, split, count, message, places)."""
+        """Stable keys: data, format, imgsz, exit_code, splits, classes, keypoints, findings (code, level, split, count, places, ...)."""
         splits = {name: dataclasses.asdict(part) for name, part in self.splits.items()}
         for part in splits.values():
             part["median_side"] = None if np.isnan(part["median_side"]) else round(part["median_side"], 1)
+            part["labelled"] = None if np.isnan(part["labelled"]) else round(part["labelled"], 4)
             del part["classes"]
         findings = [{**dataclasses.asdict(f), "level": f.level, "message": CODES[f.code][1]} for f in self.findings]
         head = {"data": self.data, "format": self.format, "imgsz": self.imgsz, "exit_code": self.exit_code}
-        return {**head, "splits": splits, "classes": self._classes(), "findings": findings}
+        points = None if self.keypoints is None else self.keypoints.to_dict()
+        return {**head, "splits": splits, "classes": self._classes(), "keypoints": points, "findings": findings}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
@@ -70,10 +75,18 @@ class Report:
         lines = [f"{self.data} ({self.format}, {len(self.names)} classes)", ""]
         lines += _table(["split", "images", "empty", "objects", "ignored", f"median side at {self.imgsz}"], self._split_rows())
         lines += ["", *_table(["id", "class", *self.splits], self._class_rows()), ""]
+        lines += [] if self.keypoints is None else [self._keypoint_line(self.keypoints), ""]
         base = self.data if os.path.isdir(self.data) else os.path.dirname(self.data)
         lines += [f"{finding.level:8}{finding.sentence.replace(base + os.sep, '')}" for finding in self.findings]
         verdict = {0: "clean", 1: "usable, with findings", 3: "cannot be used as it is"}[self.exit_code]
         return [*lines, f"{'result':8}{verdict}"]
+
+    def _keypoint_line(self, spec: KeypointSpec) -> str:
+        pairs = "none is known to change places in a mirror"
+        if spec.flip is not None:
+            pairs = f"{sum(i < other for i, other in enumerate(spec.flip))} pairs change places in a mirror"
+        shares = (f"{name} {part.labelled:.0%}" for name, part in self.splits.items() if not np.isnan(part.labelled))
+        return f"{spec.points} keypoints of {spec.dims} numbers, {pairs}; labelled: {', '.join(shares) or 'none'}"
 
     def _classes(self) -> list[dict]:
         pairs = enumerate(zip(self.category_ids, self.names, strict=True))
@@ -103,8 +116,9 @@ def check(
     findings += _shared(dataset.splits)
     order = ("fatal", "error", "warning", "note")
     findings.sort(key=lambda finding: order.index(finding.level))
+    spec = next((index.keypoints for index in dataset.splits.values() if index.keypoints is not None), None)
     summaries = {split: _summary(index, imgsz) for split, index in dataset.splits.items()}
-    return Report(str(dataset.source), dataset.format, imgsz, dataset.names, dataset.category_ids, summaries, tuple(findings))
+    return Report(str(dataset.source), dataset.format, imgsz, dataset.names, dataset.category_ids, summaries, tuple(findings), spec)
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> list[str]:
@@ -119,7 +133,17 @@ def _table(head: Sequence[str], rows: Iterator[list[str]]) -> list[str]:
 def _sides(index: Index, imgsz: int) -> np.ndarray:
     """Width and height (M, 2) of the objects in pixels at the training size."""
     gain = imgsz / index.sizes.max(1)
-    return (index.boxes[:, 2:] - index.boxes[:, :2]) * gain[index.image_rows()][:, None]
+    turned = index.columns.get("rboxes")
+    sides = index.boxes[:, 2:] - index.boxes[:, :2] if turned is None else turned.values.reshape(-1, 5)[:, 2:4]
+    return sides * gain[index.image_rows()][:, None]
+
+
+def _labelled(index: Index) -> float:
+    """Share of the keypoints that are labelled, of objects that count."""
+    if "keypoints" not in index.columns or index.keypoints is None:
+        return float("nan")
+    seen = index.columns["keypoints"].values.reshape(-1, index.keypoints.points, 3)[~index.ignore, :, 2] > 0
+    return float(seen.mean()) if seen.size else float("nan")
 
 
 def _summary(index: Index, imgsz: int) -> SplitSummary:
@@ -132,6 +156,7 @@ def _summary(index: Index, imgsz: int) -> SplitSummary:
         ignored=int(index.ignore.sum()),
         classes=tuple(int(count) for count in index.class_counts()),
         median_side=float(np.median(sides)) if len(sides) else float("nan"),
+        labelled=_labelled(index),
     )
 
 
