@@ -11,6 +11,6 @@ from ..types import Instances
 def restore(instances: Instances, letterbox: Letterbox) -> Instances:
     """Objects in original pixels by the exact inverse of `letterbox`, clipped to the image; those wholly in the padding are left out."""
     moved = instances.warp(torch.linalg.inv(letterbox.matrix())).clip(letterbox.height, letterbox.width)
-    bounds = [shape.bounds() for shape in moved.shapes.values()]
-    visible = torch.stack([(b[:, 2:] > b[:, :2]).all(1) for b in bounds]).all(0)
+    bounds = moved.shapes["boxes"].bounds()  # a point has no area, and still is
+    visible = (bounds[:, 2:] > bounds[:, :2]).all(1)
     return moved if bool(visible.all()) else moved[visible]

@@ -42,7 +42,7 @@ def decode(
         rows = _above(top_rows(dense, task, max_det).cpu(), conf)
     else:
         rows = [found.cpu() for found in suppress(dense, task, conf, iou, max_det, agnostic)]
-    shared = {key: value.float().cpu() for key, value in output.shared.items()}
+    shared = {key: value.float().cpu() for key, value in output.shared.items() if key not in task.training_only}
     return [_finish(found, {key: value[i] for key, value in shared.items()}, task) for i, found in enumerate(rows)]
 
 
