@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .geometry import Boxes
 from .geometry.affine import scaling, translation
+from .geometry.keypoints import SHOWN, Keypoints
 from .geometry.masks import Masks
 from .geometry.polygons import Polygons, mask_rings
 from .geometry.rboxes import RBoxes
@@ -55,6 +56,18 @@ def paint_polygons(pen: ImageDraw.ImageDraw, polygons: Polygons, colors: Sequenc
         _outline(pen, own.parts(0), color, width)
 
 
+def paint_keypoints(pen: ImageDraw.ImageDraw, keypoints: Keypoints, colors: Sequence[Color], width: int) -> None:
+    """A dot at every point that is there, and the bones between two such points."""
+    reach = 1.2 * width
+    for points, color in zip(keypoints.data.tolist(), colors, strict=True):
+        shown = {i: (x, y) for i, (x, y, seen) in enumerate(points) if seen > SHOWN}
+        for a, b in keypoints.skeleton:
+            if a in shown and b in shown:
+                pen.line([shown[a], shown[b]], fill=color, width=width)
+        for x, y in shown.values():
+            pen.ellipse((x - reach, y - reach, x + reach, y + reach), fill=color, outline=_ink(color))
+
+
 def _tint(pen: ImageDraw.ImageDraw, inside: np.ndarray, left: int, top: int, color: Color) -> None:
     if inside.size:
         pen.bitmap((left, top), Image.fromarray(inside.astype(np.uint8) * TINT), fill=color)
@@ -66,7 +79,13 @@ def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color
         pen.line([*points, points[0]], fill=color, width=max(1, width // 2), joint="curve")
 
 
-PAINTERS: dict[type, Painter] = {Boxes: paint_boxes, RBoxes: paint_rboxes, Masks: paint_masks, Polygons: paint_polygons}
+PAINTERS: dict[type, Painter] = {
+    Boxes: paint_boxes,
+    RBoxes: paint_rboxes,
+    Masks: paint_masks,
+    Polygons: paint_polygons,
+    Keypoints: paint_keypoints,
+}
 
 
 def class_color(label: int) -> Color:

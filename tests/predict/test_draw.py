@@ -6,6 +6,7 @@ from PIL import ImageDraw
 from pellucid import draw as draw_module
 from pellucid.draw import class_color, contact_sheet, draw
 from pellucid.geometry import Boxes
+from pellucid.geometry.keypoints import Keypoints
 from pellucid.types import Instances
 
 GROUND = np.full((200, 300, 3), 128, np.uint8)
@@ -87,3 +88,22 @@ def test_a_sheet_shows_each_picture_scaled_with_its_objects():
     assert (sheet[75, 75:77] == class_color(0)).all()
     assert (sheet[100, 154 + 10] == 30).all()
     assert contact_sheet([], [], ["a"]).size[0] > 0
+
+
+def test_points_that_are_there_are_drawn_and_joined_by_their_bones():
+    data = torch.tensor([[[20.0, 30, 2], [100, 30, 1], [60, 150, 0], [250, 180, 2]]])
+    shapes = {"boxes": Boxes(torch.tensor([[10.0, 10, 290, 195]])), "keypoints": Keypoints(data, skeleton=((0, 1), (1, 2), (2, 3)))}
+    touched = changed(draw(GROUND, Instances(torch.zeros(1, dtype=torch.int64), shapes), ["a"], labels=False))
+    assert touched[30, 20]
+    assert touched[30, 100]
+    assert touched[180, 250]
+    assert touched[30, 20:100].all()  # the bone
+    assert not touched[40:175, 20:240].any()  # the absent point has neither dot nor bone
+
+
+def test_a_predicted_point_is_drawn_where_it_is_likely_to_be_there():
+    data = torch.tensor([[[50.0, 50, 0.9], [150, 150, 0.1]]])
+    shapes = {"boxes": Boxes(torch.tensor([[10.0, 10, 290, 195]])), "keypoints": Keypoints(data, predicted=True)}
+    touched = changed(draw(GROUND, Instances(torch.zeros(1, dtype=torch.int64), shapes, torch.ones(1)), ["a"], labels=False))
+    assert touched[50, 50]
+    assert not touched[150, 150]
