@@ -84,19 +84,15 @@ def hide(objects: Instances, cutting: Cutting) -> tuple[Instances, Tensor]:
     """Objects on the canvas less what lies under the cutting, pixel by pixel; and the share of each that is left, (n,)."""
     polygons = objects.shapes["polygons"]
     assert isinstance(polygons, Polygons)
-    low, high = polygons.bounds().floor().long(), polygons.bounds().ceil().long()
-    rows, columns = (np.flatnonzero(cutting.cover.any(axis)) for axis in (1, 0))
-    left = torch.ones(len(objects))
-    if not len(rows):
-        return objects, left
-    first = torch.tensor([columns[0] + cutting.left, rows[0] + cutting.top])
-    last = torch.tensor([columns[-1] + 1 + cutting.left, rows[-1] + 1 + cutting.top])
-    met = ((low[:, :2] < last) & (high[:, 2:] > first)).all(1)
+    edges = torch.cat((polygons.bounds()[:, :2].floor(), polygons.bounds()[:, 2:].ceil()), 1).long().tolist()
     rings: list[Sequence[np.ndarray]] = [polygons.parts(i) for i in range(len(objects))]
-    for i in met.nonzero()[:, 0].tolist():
-        x1, y1, x2, y2 = (*low[i, :2].tolist(), *high[i, 2:].tolist())
-        own = polygons[i : i + 1].warp(translation(-x1, -y1)).rasterise(y2 - y1, x2 - x1)[0].numpy()
-        kept = own & ~_window(cutting, x1, y1, own.shape)
+    left = torch.ones(len(objects))
+    for i, (x1, y1, x2, y2) in enumerate(edges):
+        under = _window(cutting, x1, y1, (y2 - y1, x2 - x1))
+        if not under.any():
+            continue
+        own = polygons[i : i + 1].warp(translation(-x1, -y1)).rasterise(*under.shape)[0].numpy()
+        kept = own & ~under
         whole, rest = int(own.sum()), int(kept.sum())
         if rest < whole:
             rings[i], left[i] = mask_rings(kept, x1, y1), rest / whole
@@ -109,7 +105,7 @@ def _union(polygons: Polygons, height: int, width: int) -> np.ndarray:
     return fill(Runs(np.zeros_like(found.object), found.line, found.start, found.end), 1, height, width)[0]
 
 
-def _window(cutting: Cutting, left: int, top: int, shape: tuple[int, ...]) -> np.ndarray:
+def _window(cutting: Cutting, left: int, top: int, shape: tuple[int, int]) -> np.ndarray:
     """The cover under a rectangle of the canvas, (h, w) bool."""
     under = np.zeros(shape, np.bool_)
     x, y = left - cutting.left, top - cutting.top
