@@ -66,7 +66,7 @@ def test_json_has_stable_keys(tmp_path):
     answer = json.loads(doctor.check(source).to_json())
     assert set(answer) == {"data", "format", "imgsz", "exit_code", "splits", "classes", "keypoints", "findings"}
     assert answer["classes"] == [{"id": 3, "name": "猫", "train": 1, "val": 0}]
-    assert set(answer["splits"]["val"]) == {"images", "empty", "objects", "ignored", "median_side"}
+    assert set(answer["splits"]["val"]) == {"images", "empty", "objects", "ignored", "median_side", "labelled"}
     assert answer["splits"]["val"]["median_side"] is None
     assert set(answer["findings"][0]) == {"code", "count", "places", "split", "level", "message"}
 

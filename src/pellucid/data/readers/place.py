@@ -14,7 +14,7 @@ from math import isfinite
 import numpy as np
 
 from ...geometry.keypoints import KeypointSpec
-from ...geometry.rings import cut, ring_areas
+from ...geometry.rings import cut
 from ..columns import encode_rings
 from ..findings import Log
 from ..images import Header
@@ -220,8 +220,9 @@ def rectangle(box: Sequence[float]) -> Array:
 
 
 def ring_area(ring: Array) -> float:
-    """Signed area: positive where the ring runs from +x to +y."""
-    return float(ring_areas(ring, np.array((0, len(ring))))[0])
+    """Signed area: positive where the ring (p, 2) runs from +x to +y."""
+    x, y = (ring - ring[0]).T  # edges at the first point enclose nothing
+    return float(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2
 
 
 def is_flat(ring: Array) -> bool:
@@ -229,6 +230,9 @@ def is_flat(ring: Array) -> bool:
     if len(ring) < 3:
         return True
     local = ring - ring[0]
+    low, high = local.min(0), local.max(0)
+    if abs(ring_area(ring)) > FLAT * float((high - low).sum()):  # a strip has no larger area
+        return False
     far = local[np.abs(local).sum(1).argmax()]
     away = np.abs(local[:, 0] * far[1] - local[:, 1] * far[0]).max()
     return bool(away <= FLAT * max(np.hypot(*far), FLAT))
@@ -261,18 +265,22 @@ def place_points(points: Array | None, spec: KeypointSpec, size: tuple[int, int]
         changed["points-none"] = 1
         return np.zeros((spec.points, 3))
     shown = points[:, 2]
-    if not (np.isfinite(shown).all() and np.isfinite(points[shown > 0]).all()):
+    labelled = shown > 0
+    placed = np.where(labelled[:, None], points, 0.0)
+    if not (np.isfinite(shown).all() and np.isfinite(placed).all()):
         raise Unusable("row-number")
-    odd = ~np.isin(shown, (0, 1, 2))
+    odd = (shown != 0) & (shown != 1) & (shown != 2)
     if odd.any():
         changed["visibility"] += int(odd.sum())
-    seen = np.where(shown > 0, np.where(odd, 2, shown), 0)
-    limit = np.array(size[::-1], np.float64)
-    xy = np.where(seen[:, None] > 0, points[:, :2], 0)
-    out = (np.maximum(-xy, xy - limit) > OVERHANG).any(1)
+        placed[odd & labelled, 2] = 2
+    limit = (size[1], size[0])
+    xy = placed[:, :2]
+    inside = xy.clip(0, limit)
+    out = (np.abs(xy - inside) > OVERHANG).any(1)
     if out.any():
         changed["point-outside"] += int(out.sum())
-    labelled = (seen > 0) & ~out
-    if not labelled.any():
+    placed[:, :2] = inside
+    placed[out] = 0
+    if not placed[:, 2].any():
         changed["points-none"] = 1
-    return np.where(labelled[:, None], np.column_stack((np.clip(xy, 0, limit), seen)), 0.0)
+    return placed

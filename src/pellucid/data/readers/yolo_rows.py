@@ -82,15 +82,17 @@ def read_points(values: list[float], size: Size, points: KeypointSpec | None) ->
     if count != _pose_fields(points):
         shape = f"class cx cy w h and {points.points} x {points.dims}"
         raise RowError("row-fields", f"{count} fields where a row has {_pose_fields(points)}: {shape}")
-    rows = np.array(values[4:]).reshape(points.points, points.dims)
-    shown = rows[:, 2] if points.dims == 3 else np.where((rows == 0).all(1), 0.0, 2.0)
-    code = "point-origin" if points.dims == 2 and not shown.all() else ""
-    seen = rows[shown > 0, :2]
-    if len(seen) and (np.nanmin(seen, initial=0) < -_REACH or np.nanmax(seen, initial=0) > 1 + _REACH):
+    rows = np.empty((points.points, 3))
+    rows[:, : points.dims] = np.array(values[4:]).reshape(points.points, points.dims)
+    if points.dims == 2:
+        rows[:, 2] = np.where((rows[:, :2] == 0).all(1), 0, 2)
+    seen = rows[rows[:, 2] > 0, :2]
+    if seen.size and (seen.min() < -_REACH or seen.max() > 1 + _REACH):
         raise RowError("row-range", f"a point at {seen.min():g} or {seen.max():g}")
     with np.errstate(over="ignore", invalid="ignore"):
-        pixels = rows[:, :2] * (size[1], size[0])
-    return Drawn(_box(values[:4], size), points=np.column_stack((pixels, shown))), code
+        rows[:, :2] *= (size[1], size[0])
+    origin = points.dims == 2 and not rows[:, 2].all()
+    return Drawn(_box(values[:4], size), points=rows), "point-origin" if origin else ""
 
 
 READERS: Mapping[str, Callable[[list[float], Size, KeypointSpec | None], Reading]] = {
