@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from pellucid.data import open_dataset
+from pellucid.data import open_dataset, read_image
 from pellucid.data.readers import read_dataset
 from pellucid.errors import DataError, PellucidWarning
 
@@ -212,3 +213,35 @@ def test_what_a_mirror_does_to_the_points(tmp_path, yaml, flip, names):
     assert (spec.flip, spec.names, spec.sigmas) == (flip, names, (0.1, 0.2, 0.3))
     assert data.task_args()["flip"] == (None if flip is None else list(flip))
     assert data.splits["val"].keypoints == spec
+
+
+@pytest.mark.parametrize("kind", ["polygons", "keypoints", "rboxes"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_rows_are_of_the_picture_as_it_is_shown(tmp_path, kind, orientation):
+    """A rectangle is red in the pixels that are read; the row says where it is seen."""
+    height, width = 60, 40
+    shown = np.zeros((height, width, 3), np.uint8)
+    shown[8:24, 24:36] = (255, 0, 0)
+    undo = [None, "FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_90", "TRANSVERSE", "ROTATE_270"][orientation - 1]
+    stored = Image.fromarray(shown)
+    stored = stored if undo is None else stored.transpose(Image.Transpose[undo])
+    ring = np.array([(24, 8), (36, 8), (36, 24), (24, 24)]) / (width, height)
+    flat = " ".join(f"{v:.6f}" for v in ring.reshape(-1))
+    pose = f"{30 / width} {16 / height} {12 / width} {16 / height} {30 / width} {16 / height} 2 0 0 0"
+    source = make(tmp_path, {"a": "0 " + (pose if kind == "keypoints" else flat)}, POSE)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "images/train/a.jpg", exif=exif, quality=95, subsampling=0)
+    index = read(source, kind)
+    red = read_image(index.path(0))[..., 0] > 128
+    assert red.sum() > 150
+    shape = index.instances(0).shapes[kind]
+    if kind == "polygons":
+        assert (shape.rasterise(height, width)[0].numpy() == red).mean() > 0.99
+    elif kind == "rboxes":
+        torch.testing.assert_close(shape.bounds()[0], torch.tensor([24.0, 8, 36, 24]), atol=1e-3, rtol=0)
+        assert red[8:24, 24:36].mean() > 0.97
+    else:
+        x, y = shape.data[0, 0, :2].int().tolist()
+        assert red[y - 3 : y + 3, x - 3 : x + 3].all()
+    assert index.findings == ()

@@ -17,7 +17,7 @@ def label_sheet(index: Index, count: int = 16, columns: int = 4, tile: int = 480
     """A sheet of `count` pictures, taken evenly from all of them, with their objects drawn as the task sees them."""
     rows = np.unique(np.linspace(0, len(index) - 1, min(count, len(index))).round().astype(int)).tolist()
     pictures = [read_image(index.path(row)) for row in rows]
-    return contact_sheet(pictures, [telling_shapes(index.instances(row)) for row in rows], index.names, columns, tile)
+    return contact_sheet(pictures, [telling_shapes(index.instances(row)) for row in rows], index.names, columns, tile, len(index.names) > 1)
 
 
 def telling_shapes(instances: Instances) -> Instances:
