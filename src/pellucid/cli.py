@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .config import CheckConfig, EnvConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, check_key, merged
+from .config import CheckConfig, EnvConfig, InfoConfig, PredictConfig, TilesConfig, TrainConfig, ValConfig, check_key, merged
 from .errors import MissingFileError, PellucidError, PellucidWarning, UsageError
 from .rules import words_of_type
 
@@ -270,6 +270,25 @@ def do_check(given: dict[str, Any]) -> int:
     return report.exit_code
 
 
+def do_tiles(given: dict[str, Any]) -> int:
+    from dataclasses import asdict
+
+    from .config import required
+    from .data.tile_files import write_tiles
+
+    config = merged(TilesConfig(), given)
+    required(config, "data", "out")
+    report = write_tiles(config.data, config.out, config.tile, config.overlap, config.visible, config.strict)
+    if config.json:
+        print(json.dumps(asdict(report)))
+        return 0
+    for split, images in report.images.items():
+        held = f"{report.objects[split]} objects, {report.ignored[split]} of them ignored, {report.left_out[split]} more left out"
+        print(f"{split}: {images} pictures in {report.tiles[split]} tiles with {held}")
+    print(f"data set ({report.format}): {report.out}")
+    return 0
+
+
 def do_info(given: dict[str, Any]) -> int:
     from .model import info
 
@@ -324,6 +343,7 @@ VERBS: dict[str, Verb] = {
     "val": Verb(ValConfig, do_val, "pellucid val model=runs/detect/train/weights/best.safetensors data=shop.yaml"),
     "predict": Verb(PredictConfig, do_predict, "pellucid predict model=runs/detect/train/weights/best.safetensors source=photos/"),
     "data check": Verb(CheckConfig, do_check, "pellucid data check data=shop.yaml imgsz=640"),
+    "data tiles": Verb(TilesConfig, do_tiles, "pellucid data tiles data=dota/ out=tiles/ tile=1024 overlap=200"),
     "info": Verb(InfoConfig, do_info, "pellucid info model=detect-n nc=80 imgsz=640 --json"),
     "env": Verb(EnvConfig, do_env, "pellucid env --json"),
 }

@@ -5,19 +5,17 @@ The line under a field is its help. A value that cannot be used is refused here,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from .errors import UsageError
+from .rules import REFUSED as REFUSED
 from .rules import STRIDE as STRIDE
-from .rules import at_least, shared_rules, within
+from .rules import at_least, shared_rules, tile_rules, within
+from .rules import check_key as check_key
+from .rules import merged as merged
+from .rules import required as required
 
-REFUSED = {  # familiar names that no verb takes
-    "half": "half precision is precision=16",
-    "stream": "results always come one by one here",
-    "vid_stride": "videos are not read",
-    "save_crop": "crops are not written",
-}
 AUGMENT_FIELDS = ("mosaic", "mixup", "scale", "translate", "degrees", "shear", "fliplr", "flipud", "hsv_h", "hsv_s", "hsv_v", "copy_paste")
 
 
@@ -237,6 +235,10 @@ class ValConfig:
     """Overlap above which the suppression path drops the weaker object."""
     max_det: int = 300
     """Most objects kept in an image."""
+    tile: int | None = None
+    """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
+    overlap: int = 200
+    """Pixels that neighbouring tiles share, at least the size of your objects."""
     single_cls: bool = False
     """Treat all classes as one."""
     project: str = "runs"
@@ -256,6 +258,7 @@ class ValConfig:
 
     def __post_init__(self) -> None:
         shared_rules(self)
+        tile_rules(self)
         within(self, 0, 1, "conf", "iou")
 
 
@@ -283,6 +286,10 @@ class PredictConfig:
     """Suppress across classes (path nms)."""
     batch: int = 1
     """Images in a step."""
+    tile: int | None = None
+    """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
+    overlap: int = 200
+    """Pixels that neighbouring tiles share, at least the size of your objects."""
     device: str = "auto"
     """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
     project: str = "runs"
@@ -304,6 +311,7 @@ class PredictConfig:
 
     def __post_init__(self) -> None:
         shared_rules(self)
+        tile_rules(self)
         within(self, 0, 1, "conf", "iou")
         if self.save_conf and not self.save_txt:
             raise UsageError("save_conf: expected save_txt=true beside it, got save_conf alone; add save_txt=true")
@@ -333,6 +341,31 @@ class CheckConfig:
 
 
 @dataclass(frozen=True)
+class TilesConfig:
+    """Cut the large pictures of a data set of rotated boxes, and their labels, into tiles: a new data set."""
+
+    data: str = ""
+    """The data set: a DOTA folder, or a YOLO data.yaml with nine-field rows."""
+    out: str = ""
+    """A new or empty folder for the tiles."""
+    tile: int = 1024
+    """Side of the tiles in pixels."""
+    overlap: int = 200
+    """Pixels that neighbouring tiles share, at least the size of your objects."""
+    visible: float = 0.7
+    """Share of an object, of what its best tile shows of it, below which it is an ignored region."""
+    strict: bool = False
+    """Make every warning about the data an error."""
+    json: bool = False
+    """Print the counts as one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        shared_rules(self)
+        tile_rules(self)
+        within(self, 0, 1, "visible")
+
+
+@dataclass(frozen=True)
 class InfoConfig:
     """Size and cost of a model."""
 
@@ -357,33 +390,3 @@ class EnvConfig:
 
     json: bool = False
     """Print one JSON object on stdout."""
-
-
-def required(config: Any, *names: str) -> None:
-    """Raise UsageError where one of the named settings was left empty."""
-    for name in names:
-        if not getattr(config, name):
-            raise UsageError(f"{name}: expected a value, got none; add {name}=...")
-
-
-def merged(config: Any, changes: dict[str, Any]) -> Any:
-    """`config` with some values replaced; UsageError names a key that is not one of its fields, and its nearest neighbour."""
-    for key in changes:
-        check_key(type(config), key)
-    return replace(config, **changes)
-
-
-def check_key(kind: type, key: str) -> None:
-    """Raise UsageError with a suggestion where `kind` has no field `key`."""
-    from difflib import get_close_matches
-
-    names = [field.name for field in fields(kind)]
-    if key in names:
-        return
-    if key in REFUSED:
-        raise UsageError(
-            f"{key}: expected a setting of this verb, got a familiar one that it does not offer ({REFUSED[key]}); leave it out"
-        )
-    near = get_close_matches(key, names, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
-    raise UsageError(f"unknown setting {key!r}: {hint}")

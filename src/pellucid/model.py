@@ -86,7 +86,7 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     """Score a model on a split and write the report; the scores and the run folder."""
     from .data.module import DataModule
     from .data.readers import open_dataset
-    from .evaluate.run import evaluate
+    from .evaluate import evaluate, evaluate_tiles
     from .train.report import write_scores
     from .train.run import worker_count
 
@@ -101,10 +101,12 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     data = DataModule(dataset, task, **loading)
     folder = new_folder(config.project, card.task, config.name or "val", config.exist_ok)
     counted = {name: getattr(config, name) for name in ("conf", "iou", "max_det", "single_cls")}
+    counted |= {"device": device, "precision": precision}
     index = data.index(config.split)
-    scores = evaluate(
-        detector.to(device), data.eval_loader(config.split), index, task, card.names, device=device, precision=precision, **counted
-    )
+    if config.tile is None:
+        scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
+    else:
+        scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap, **counted)
     write_scores(folder, scores, index, config.plots, config.save_json)
     return scores, folder
 
@@ -115,7 +117,7 @@ def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | 
 
     device = pick_device(config.device)
     detector, card = opened or open_model(config.model)
-    names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch")
+    names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch", "tile", "overlap")
     settings = {name: getattr(config, name) for name in names}
     return find(detector.to(device), card, source, imgsz=config.imgsz or card.imgsz, device=device, **settings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -10,6 +10,12 @@ from .errors import UsageError
 
 LARGEST = 16_384  # pixels: a canvas of 800 MB
 STRIDE = 32  # sides of a canvas are multiples of this
+REFUSED = {  # familiar names that no verb takes
+    "half": "half precision is precision=16",
+    "stream": "results always come one by one here",
+    "vid_stride": "videos are not read",
+    "save_crop": "crops are not written",
+}
 
 
 def words_of_type(kind: str) -> str:
@@ -65,6 +71,17 @@ def shared_rules(config: Any) -> None:
         at_least(config, 0, "workers")
 
 
+def tile_rules(config: Any) -> None:
+    """`tile` and `overlap` in pixels; an overlap alone has no meaning."""
+    tile, overlap = config.tile, config.overlap
+    if tile is None and overlap != type(config).overlap:
+        raise UsageError(f"overlap: expected tile beside it, got overlap={overlap} alone; add tile=1024 or leave it out")
+    if tile is not None and not STRIDE <= tile <= LARGEST:
+        raise UsageError(f"tile: expected a number of pixels from {STRIDE} to {LARGEST}, got {tile}; take one in between")
+    if tile is not None and not 0 <= overlap < tile:
+        raise UsageError(f"overlap: expected 0 or more pixels and less than tile={tile}, got {overlap}; take {tile // 5}")
+
+
 def at_least(config: Any, low: float, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
@@ -77,3 +94,33 @@ def within(config: Any, low: float, high: float, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
             raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}; take one in between")
+
+
+def required(config: Any, *names: str) -> None:
+    """Raise UsageError where one of the named settings was left empty."""
+    for name in names:
+        if not getattr(config, name):
+            raise UsageError(f"{name}: expected a value, got none; add {name}=...")
+
+
+def merged(config: Any, changes: dict[str, Any]) -> Any:
+    """`config` with some values replaced; UsageError names a key that is not one of its fields, and its nearest neighbour."""
+    for key in changes:
+        check_key(type(config), key)
+    return replace(config, **changes)
+
+
+def check_key(kind: type, key: str) -> None:
+    """Raise UsageError with a suggestion where `kind` has no field `key`."""
+    from difflib import get_close_matches
+
+    names = [field.name for field in fields(kind)]
+    if key in names:
+        return
+    if key in REFUSED:
+        raise UsageError(
+            f"{key}: expected a setting of this verb, got a familiar one that it does not offer ({REFUSED[key]}); leave it out"
+        )
+    near = get_close_matches(key, names, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    raise UsageError(f"unknown setting {key!r}: {hint}")

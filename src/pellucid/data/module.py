@@ -23,6 +23,7 @@ from .cache import ImageStore
 from .collate import collate
 from .dataset import TrainingSet, ValidationSet, without_mirrors
 from .ring import Ring, keep_freed_memory
+from .tiles import Tiles, TileSet
 
 if TYPE_CHECKING:
     from ..tasks.base import Task
@@ -159,6 +160,10 @@ class DataModule(LightningDataModule):
         index = self.index(split)
         data: Dataset = ValidationSet(index, self._store(split, index), self.loading.imgsz)
         return DataLoader(data, batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False))
+
+    def tile_loader(self, tiles: Tiles) -> DataLoader:
+        """Letterboxed tiles, picture after picture."""
+        return DataLoader(TileSet(tiles, self.loading.imgsz), batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False))
 
     def on_after_batch_transfer(self, batch: Packed | Batch, dataloader_idx: int) -> Batch:
         """The pixels, resampled where the batch now lies."""

@@ -25,7 +25,6 @@ from .images import letterbox, read_image
 from .index import Index, IndexBuilder
 
 VISIBLE = 0.7  # of what the best tile shows of an object: in a tile that shows less it is an ignored region
-LEAST = 0.05  # of an object: in a tile that shows less it is not there
 EDGE = 2.0  # px: a prediction that comes so near to a seam may have been cut there
 COVERED = 0.7  # of a cut prediction: so much within a better one from another tile, it is a piece of that
 SAME = 0.5  # IoU of predictions of one object in two tiles
@@ -64,7 +63,7 @@ def cut(objects: Instances, places: Sequence[Window], visible: float = VISIBLE) 
     for part, place, seen, less in zip(moved, places, share, partial, strict=True):
         clipped = replace(part.clip(place.height, place.width).tighten(place.height, place.width), ignore=ignored | less)
         bounds = clipped.shapes["boxes"].bounds()
-        found.append(clipped[(seen >= LEAST) & (bounds[:, 2:] > bounds[:, :2]).all(-1)])
+        found.append(clipped[(seen > 0) & (bounds[:, 2:] > bounds[:, :2]).all(-1)])
     return found
 
 

@@ -19,7 +19,7 @@ from ..errors import DataError, UsageError
 from ..types import Instances, Prediction
 from .masks import Size, encode_masks, hold_masks, own_areas
 from .points import area_note, encode_keypoints, keypoint_arguments, stated_sigmas
-from .rotated import encode_rboxes, score_rboxes
+from .rotated import encode_rboxes, score_rboxes, stated_overlap
 
 if TYPE_CHECKING:
     from ..data.index import Index
@@ -62,7 +62,7 @@ METRICS: dict[str, Kind] = {
     "pose": Kind(
         "keypoints", encode_keypoints, told=keypoint_arguments, areas=POINT_AREAS, recall="ar20", states=stated_sigmas, note=area_note
     ),
-    "obb": Kind("", encode_rboxes, score_rboxes, recall="ar"),
+    "obb": Kind("", encode_rboxes, score_rboxes, recall="ar", states=stated_overlap),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..geometry.boxes import box_area, pairwise_iou
+from ..geometry.rboxes import RBoxes, pairwise_rbox_iou
 from ..types import Instances
 
 
@@ -35,7 +36,13 @@ def match(found: Tensor, iou: Tensor, ignored: Tensor, threshold: float) -> Tens
 
 
 def overlaps(found: Instances, truth: Instances, ignored: Tensor) -> Tensor:
-    """IoU (p, n); with an ignored region it is the share of the prediction that the region covers, as COCO counts crowds."""
+    """IoU (p, n), of rotated boxes where both have them; with an ignored region it is the share of the prediction that the region covers,
+    as COCO counts crowds.
+    """
+    turned = [shape.data.double() for part in (found, truth) for shape in part.shapes.values() if isinstance(shape, RBoxes)]
+    if len(turned) == 2:
+        whole, part = (pairwise_rbox_iou(turned[0], turned[1], of_first) for of_first in (False, True))
+        return torch.where(ignored[None], part, whole).float()
     a, b = found.shapes["boxes"].bounds(), truth.shapes["boxes"].bounds()
     low, high = torch.maximum(a[:, None, :2], b[None, :, :2]), torch.minimum(a[:, None, 2:], b[None, :, 2:])
     covered = (high - low).clamp(min=0).prod(-1) / box_area(a)[:, None].clamp(min=1e-9)

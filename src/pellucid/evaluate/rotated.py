@@ -33,6 +33,11 @@ def encode_rboxes(instances: Instances, size: tuple[int, int]) -> list[dict[str,
     return [{"rbox": rbox, "corners": corners, "area": area} for rbox, corners, area in rows]
 
 
+def stated_overlap(index: Index) -> str:
+    """For the line that states the protocol."""
+    return "rotated boxes by the exact overlap of the rectangles, all detections of an image, by this library"
+
+
 def _rounded(instances: Instances) -> Tensor:
     """Rotated boxes (n, 5) float64 as they are written and scored: to a thousandth of a pixel and a millionth of a radian."""
     data = instances.shapes["rboxes"].data.double()

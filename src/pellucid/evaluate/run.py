@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..data.index import Index
     from ..tasks.base import Task
 
+Watch = Callable[[str, list[Prediction]], None]
 PRECISIONS = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -83,21 +84,28 @@ class Scores:
 
 
 def evaluate(
-    model: nn.Module, loader: Iterable[Batch | Packed], index: Index, task: Task, names: Sequence[str] | None = None, **settings: Any
+    model: nn.Module,
+    loader: Iterable[Batch | Packed],
+    index: Index,
+    task: Task,
+    names: Sequence[str] | None = None,
+    watch: Watch | None = None,
+    **settings: Any,
 ) -> Scores:
     """Scores of `model` on the images of `loader`, whose metas point into `index`; `settings` are fields of `EvaluateSettings`.
 
     `names` are the model's classes, matched to those of the data by name; UsageError if the names differ. The model's mode is kept.
+    `watch(path, predictions)` sees the predictions of each batch.
     """
     chosen = merged(EvaluateSettings(), settings)
-    labels = _label_map(names, index.names, chosen.single_cls)
+    labels = label_map(names, index.names, chosen.single_cls)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
     clock = _Clock(device)
-    meters = {path: _Meter(index, task, labels, chosen.curves) for path in chosen.paths}
+    meters = {path: Meter(index, task, labels, chosen.curves) for path in chosen.paths}
     training = model.training
     model.to(device).eval()
     try:
-        images = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock)
+        images = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock, watch)
     finally:
         model.train(training)
     scores = {path: meter.scores(clock.speed(images, path)) for path, meter in meters.items()}
@@ -109,7 +117,13 @@ def evaluate(
 
 @torch.no_grad()
 def _measure(
-    model: nn.Module, batches: Iterator[Batch], task: Task, chosen: EvaluateSettings, meters: dict[str, _Meter], clock: _Clock
+    model: nn.Module,
+    batches: Iterator[Batch],
+    task: Task,
+    chosen: EvaluateSettings,
+    meters: dict[str, Meter],
+    clock: _Clock,
+    watch: Watch | None = None,
 ) -> int:
     """One pass over the data; the number of images."""
     images = 0
@@ -121,6 +135,8 @@ def _measure(
                 found = decode(output, task, path, chosen.conf, chosen.iou, chosen.max_det)
                 placed = [place(instances, meta) for instances, meta in zip(found, batch.metas, strict=True)]
             meter.update(placed)
+            if watch is not None:
+                watch(path, placed)
         images += len(batch)
     return images
 
@@ -138,7 +154,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
 
 
-class _Meter:
+class Meter:
     """Everything that is counted on one path."""
 
     def __init__(self, index: Index, task: Task, labels: Tensor | None, curves: bool) -> None:
@@ -206,7 +222,7 @@ def _ready(loader: Iterable[Batch | Packed], device: torch.device, clock: _Clock
         yield batch
 
 
-def _label_map(model_names: Sequence[str] | None, data_names: Sequence[str], single: bool = False) -> Tensor | None:
+def label_map(model_names: Sequence[str] | None, data_names: Sequence[str], single: bool = False) -> Tensor | None:
     """The data's class for each class of the model, by name or, if `single`, the only one; None where nothing is to be changed."""
     if single and model_names is not None:
         return torch.zeros(len(model_names), dtype=torch.long)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,12 +16,14 @@ from torch import nn
 
 from ..config import STRIDE, merged
 from ..data.images import letterbox, read_image
+from ..data.tiles import crop, merge, windows
 from ..decode import PATHS, decode, restore
 from ..errors import DataError, PellucidWarning, UsageError
 from ..geometry import Letterbox
 from ..models.build import Detector
 from ..results import Result
-from ..types import ImageMeta
+from ..rules import tile_rules
+from ..types import ImageMeta, Instances
 from ..zoo import Card, make_task
 from .sources import Source, open_sources
 
@@ -42,6 +45,8 @@ class PredictSettings:
     classes: tuple[int, ...] | None = None  # the user's class ids
     agnostic_nms: bool = False
     batch: int = 1
+    tile: int | None = None  # side of tiles that pictures are cut into
+    overlap: int = 200  # pixels that tiles share
     device: str | torch.device | None = None  # None: where the model is
     strict: bool = False  # stop at the first picture that cannot be read
 
@@ -52,6 +57,7 @@ class PredictSettings:
             raise UsageError(f"conf and iou: expected numbers from 0 to 1, got {self.conf} and {self.iou}")
         if self.max_det < 1 or self.batch < 1:
             raise UsageError(f"max_det and batch: expected at least 1, got {self.max_det} and {self.batch}")
+        tile_rules(self)
         if self.path not in PATHS:
             raise UsageError(f"path: expected one of {', '.join(PATHS)}, got {self.path!r}")
         if self.agnostic_nms and self.path != "nms":
@@ -83,12 +89,10 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Read:
-    """A picture that was read, and its canvas."""
+    """A picture that was read."""
 
     source: Source
     image: np.ndarray  # (h, w, 3)
-    canvas: np.ndarray  # (S, S, 3)
-    placed: Letterbox
     meta: ImageMeta
     seconds: float
 
@@ -97,8 +101,8 @@ def _results(job: _Job, sources: Iterator[Source]) -> Iterator[Result]:
     failures: list[DataError] = []
     done = 0
     pictures = _read_all(job, sources, failures)
-    while group := list(islice(pictures, job.settings.batch)):
-        yield from _look(job, group)
+    while group := list(islice(pictures, 1 if job.settings.tile else job.settings.batch)):
+        yield from _look_in_tiles(job, group[0]) if job.settings.tile else _look(job, group)
         done += len(group)
     if failures and not done:
         raise failures[0]
@@ -108,8 +112,7 @@ def _results(job: _Job, sources: Iterator[Source]) -> Iterator[Result]:
 
 
 def _read_all(job: _Job, sources: Iterator[Source], failures: list[DataError]) -> Iterator[_Read]:
-    """Pictures on their canvases; those that cannot be read go to `failures`."""
-    size = job.settings.imgsz or job.card.imgsz
+    """Pictures that can be read; the others go to `failures`."""
     for row, source in enumerate(sources):
         start = time.perf_counter()
         try:
@@ -119,37 +122,55 @@ def _read_all(job: _Job, sources: Iterator[Source], failures: list[DataError]) -
                 raise
             failures.append(error)
             continue
-        canvas, placed = letterbox(image, size)
-        meta = ImageMeta(row, row, source.path, image.shape[0], image.shape[1], placed)
-        yield _Read(source, image, canvas, placed, meta, time.perf_counter() - start)
+        meta = ImageMeta(row, row, source.path, image.shape[0], image.shape[1])
+        yield _Read(source, image, meta, time.perf_counter() - start)
+
+
+def _look(job: _Job, group: list[_Read]) -> list[Result]:
+    """Results of one batch."""
+    placed, found, times = _find(job, [read.image for read in group])
+    rows = zip(group, placed, found, strict=True)
+    return [_result(job, replace(read, meta=replace(read.meta, letterbox=box)), objects, times) for read, box, objects in rows]
+
+
+def _look_in_tiles(job: _Job, read: _Read) -> list[Result]:
+    """The result of one picture, looked at tile by tile."""
+    settings = job.settings
+    assert settings.tile is not None
+    places = windows(read.meta.height, read.meta.width, settings.tile, settings.overlap)
+    parts: list[Instances] = []
+    total: Counter[str] = Counter()
+    for start in range(0, len(places), settings.batch):
+        group = [crop(read.image, place) for place in places[start : start + settings.batch]]
+        _, found, times = _find(job, group)
+        parts += found
+        total.update({stage: value * len(group) for stage, value in times.items()})
+    return [_result(job, read, merge(parts, places, (read.meta.height, read.meta.width)), total)]
 
 
 @torch.no_grad()
-def _look(job: _Job, group: list[_Read]) -> list[Result]:
-    """Results of one batch."""
+def _find(job: _Job, images: Sequence[np.ndarray]) -> tuple[list[Letterbox], list[Instances], dict[str, float]]:
+    """How each picture was placed, its objects in its pixels, and milliseconds a picture by stage."""
     start = time.perf_counter()
-    images = torch.from_numpy(np.stack([read.canvas for read in group])).permute(0, 3, 1, 2).contiguous()  # (B, 3, S, S)
-    output = job.model(images.to(job.device))
+    canvases, placed = zip(*(letterbox(image, job.settings.imgsz or job.card.imgsz) for image in images), strict=True)
+    batch = torch.from_numpy(np.stack(canvases)).permute(0, 3, 1, 2).contiguous()  # (B, 3, S, S)
+    ready = time.perf_counter()
+    output = job.model(batch.to(job.device))
     if job.device.type == "cuda":
         torch.cuda.synchronize(job.device)
     middle = time.perf_counter()
     s = job.settings
     found = decode(output, job.task, s.path, s.conf, s.iou, s.max_det, s.agnostic_nms, job.classes)
-    found = [restore(instances, read.placed) for instances, read in zip(found, group, strict=True)]
-    share = 1000 / len(group)
-    network, post = (middle - start) * share, (time.perf_counter() - middle) * share
-    return [
-        Result(
-            read.meta,
-            instances,
-            tuple(job.card.names),
-            tuple(job.card.category_ids),
-            read.source.name,
-            read.image,
-            {"pre": 1000 * read.seconds, "network": network, "post": post},
-        )
-        for read, instances in zip(group, found, strict=True)
-    ]
+    found = [restore(instances, box) for instances, box in zip(found, placed, strict=True)]
+    share = 1000 / len(images)
+    times = {"pre": (ready - start) * share, "network": (middle - ready) * share, "post": (time.perf_counter() - middle) * share}
+    return list(placed), found, times
+
+
+def _result(job: _Job, read: _Read, objects: Instances, times: Mapping[str, float]) -> Result:
+    names, ids = tuple(job.card.names), tuple(job.card.category_ids)
+    speed = {**times, "pre": times["pre"] + 1000 * read.seconds}
+    return Result(read.meta, objects, names, ids, read.source.name, read.image, speed)
 
 
 def _class_positions(classes: Sequence[int] | None, card: Card) -> list[int] | None:

@@ -1,0 +1,41 @@
+"""Large pictures looked at tile by tile."""
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.predict import predict
+from pellucid.zoo import Card
+from tests.decode.fakes import RedFinder
+
+CARD = Card("detect", "n", ("blue", "red"), (4, 9), 128)
+BOXES = [(90, 30, 130, 60), (215, 100, 250, 160)]
+
+
+def picture(box, size=(300, 180)):
+    image = np.full((size[1], size[0], 3), 90, np.uint8)
+    image[box[1] : box[3], box[0] : box[2]] = (255, 0, 0)
+    return image
+
+
+@pytest.mark.parametrize("batch", [1, 3, 16])
+@pytest.mark.parametrize("path", ["e2e", "nms"])
+def test_the_object_is_reported_once_where_it_is(batch, path):
+    model = RedFinder()
+    results = list(predict(model, CARD, [picture(box) for box in BOXES], tile=128, overlap=64, batch=batch, path=path))
+    assert sum(model.batches) == 2 * 4 * 2
+    assert max(model.batches) == min(batch, 8)
+    assert len(results) == 2
+    for result, box in zip(results, BOXES, strict=True):
+        assert len(result) == 1
+        torch.testing.assert_close(result.boxes.xyxy, torch.tensor([box]).float(), atol=0.01, rtol=0)
+        assert result.orig_shape == (180, 300)
+        assert set(result.speed) == {"pre", "network", "post"}
+
+
+def test_a_small_picture_is_one_tile():
+    small = picture((10, 10, 40, 30), (60, 50))
+    (tiled,) = predict(RedFinder(), CARD, small, tile=128, overlap=64)
+    (plain,) = predict(RedFinder(), CARD, small)
+    assert torch.equal(tiled.boxes.xyxy, plain.boxes.xyxy)
+    assert len(tiled) == 1
