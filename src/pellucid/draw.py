@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from .geometry import Boxes
+from .geometry import Boxes, Rle
 from .geometry.affine import scaling, translation
 from .geometry.keypoints import SHOWN, Keypoints
 from .geometry.masks import Masks
@@ -43,6 +43,14 @@ def paint_rboxes(pen: ImageDraw.ImageDraw, rboxes: RBoxes, colors: Sequence[Colo
 def paint_masks(pen: ImageDraw.ImageDraw, masks: Masks, colors: Sequence[Color], width: int) -> None:
     """The pixels of each mask tinted, its outline drawn."""
     for (crop, left, top), color in zip(masks.crops(), colors, strict=True):
+        _tint(pen, crop, left, top, color)
+        _outline(pen, mask_rings(crop, left, top), color, width)
+
+
+def paint_codes(pen: ImageDraw.ImageDraw, codes: Rle, colors: Sequence[Color], width: int) -> None:
+    """As `paint_masks`, from run-length codes."""
+    for i, ((left, top, right, bottom), color) in enumerate(zip(codes.bounds().long().tolist(), colors, strict=True)):
+        crop = codes[i : i + 1].decode()[0, top:bottom, left:right].numpy()
         _tint(pen, crop, left, top, color)
         _outline(pen, mask_rings(crop, left, top), color, width)
 
@@ -83,6 +91,7 @@ PAINTERS: dict[type, Painter] = {
     Boxes: paint_boxes,
     RBoxes: paint_rboxes,
     Masks: paint_masks,
+    Rle: paint_codes,
     Polygons: paint_polygons,
     Keypoints: paint_keypoints,
 }

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from torch.nn.functional import interpolate
 
 from pellucid.geometry import Letterbox
-from pellucid.geometry.affine import about, rotation
+from pellucid.geometry.affine import about, rotation, scaling
 from pellucid.geometry.masks import Masks, pack_bits, unpack_bits
 from pellucid.geometry.polygons import Polygons
 from pellucid.geometry.rle import Rle
@@ -168,6 +168,22 @@ def test_indexing_codes():
     for bounds, mask in zip(codes.bounds(), masks, strict=True):
         rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
         assert bounds.tolist() == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+
+
+def test_codes_move_with_their_frame():
+    masks = torch.rand(4, 7, 6, generator=torch.Generator().manual_seed(2)) < 0.5
+    masks[1] = False
+    codes = Rle.of_masks(masks)
+    larger = codes.warp(scaling(3, 2))
+    assert (larger.height, larger.width) == (14, 18)
+    assert torch.equal(larger.decode(), masks.repeat_interleave(2, 1).repeat_interleave(3, 2))
+    mirrored = codes.warp(about(3, 3.5, scaling(-1, 1)))
+    assert torch.equal(mirrored.decode(), masks.flip(2))
+    assert torch.equal(codes.clip(4, 5).decode(), masks[:, :4, :5])
+    shares = codes.visible(4, 5)
+    assert shares[1] == 0
+    assert shares[0].item() == pytest.approx((masks[0, :4, :5].sum() / masks[0].sum()).item())
+    assert len(Rle.empty().warp(scaling(2, 2)).clip(3, 3)) == len(Rle.empty().bounds()) == 0
 
 
 def test_bits_come_back():

@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .rings import Runs, owner, starts
+from .affine import transform_points
+from .rings import Runs, owner, runs, starts
+from .tracing import trace
 
 _GROUPS = 13  # of five bits, enough for 64
 
 
 @dataclass(frozen=True)
 class Rle:
-    """n masks of one frame: mask i has counts[start[i]:start[i + 1]], empty first. They stay in their frame: nothing warps them."""
+    """n masks of one frame: mask i has counts[start[i]:start[i + 1]], empty first."""
 
     counts: Tensor  # (K,) int64
     start: Tensor  # (n + 1,) int64
@@ -40,22 +42,39 @@ class Rle:
         return Rle(torch.cat([self.counts[:0], *parts]), start, self.height, self.width)
 
     def warp(self, matrix: Tensor) -> Rle:
-        raise TypeError("expected masks that can move, got run-length codes, which belong to one frame; warp the masks before")
+        """The moved outlines of the pixels, filled again, in a frame that reaches from the origin to where the old one now ends."""
+        traced = [trace(self[i : i + 1].decode()[0].numpy()) for i in range(len(self))]
+        points = np.concatenate([np.zeros((0, 2)), *(part for part, _ in traced)])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(rings) for _, rings in traced)])
+        objects = starts(np.array([len(rings) - 1 for _, rings in traced], np.int64))
+        moved = transform_points(matrix, torch.from_numpy(points)).numpy()
+        corners = torch.tensor([[0, 0], [self.width, 0], [0, self.height], [self.width, self.height]], dtype=torch.float64)
+        width, height = (transform_points(matrix, corners).amax(0) - 1e-6).ceil().long().clamp(min=0).tolist()
+        return Rle.of_runs(runs(moved[:, ::-1], starts(lengths), objects, width, height), len(self), height, width)
 
     def clip(self, height: int, width: int) -> Rle:
-        return self
+        if height >= self.height and width >= self.width:
+            return self
+        return Rle.of_masks(self.decode()[:, :height, :width])
 
     def bounds(self) -> Tensor:
         """(n, 4) xyxy around the filled pixels; zeros for an empty mask."""
-        bounds = torch.zeros(len(self), 4)
-        for i, mask in enumerate(self.decode()):
-            if (rows := mask.any(1).nonzero()[:, 0]).numel():
-                columns = mask.any(0).nonzero()[:, 0]
-                bounds[i] = torch.stack((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
+        counts, place = self.counts.numpy(), np.arange(len(self.counts)) - np.repeat(self.start.numpy()[:-1], self.start.diff().numpy())
+        own = owner(self.start.numpy())
+        ends = np.cumsum(counts) - own * self.height * self.width
+        filled = (place % 2 == 1) & (counts > 0)
+        own, first, last = own[filled], (ends - counts)[filled], ends[filled] - 1
+        columns, rows = zip(*(np.divmod(end, max(self.height, 1)) for end in (first, last)), strict=True)
+        several = columns[1] > columns[0]  # such a run holds the last row of one column and the first of the next
+        low = np.stack((columns[0], np.where(several, 0, rows[0])), 1)
+        high = np.stack((columns[1], np.where(several, self.height - 1, rows[1])), 1) + 1
+        bounds, index = torch.zeros(len(self), 4), torch.from_numpy(own)[:, None].expand(-1, 2)
+        bounds[:, :2].scatter_reduce_(0, index, torch.from_numpy(low).float(), "amin", include_self=False)
+        bounds[:, 2:].scatter_reduce_(0, index, torch.from_numpy(high).float(), "amax", include_self=False)
         return bounds
 
     def visible(self, height: int, width: int) -> Tensor:
-        return torch.ones(len(self))
+        return (self.clip(height, width).areas() / self.areas().clamp(min=1)).float()
 
     def to(self, device: torch.device | str) -> Rle:
         return Rle(self.counts.to(device), self.start.to(device), self.height, self.width)
