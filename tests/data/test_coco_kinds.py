@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
 from pellucid.data import doctor, open_dataset
@@ -324,3 +326,23 @@ def test_the_doctor_reports_of_each_kind(tmp_path):
     assert "point-outside" in codes(pose.findings)
     assert segment.exit_code == pose.exit_code == 1
     assert json.loads(pose.to_json())["splits"]["train"]["objects"] == 2
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.sampled_from(["", "abc", "PPYo1", "1"]),
+    lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.sampled_from(["size", "counts", "x"]), inner, max_size=3),
+    max_leaves=9,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(["bbox", "area", "iscrowd", "segmentation", "keypoints", "category_id", "image_id", "id"]), JSON))
+def test_whatever_an_annotation_holds_the_next_is_read(tmp_path, odd):
+    pair(tmp_path, [thing(1, category_id=1, keypoints=POINTS) | odd, thing(2, category_id=1, keypoints=POINTS)], PERSON)
+    for needs in (("boxes",), SEGMENT, POSE):
+        index = read(tmp_path, needs)
+        assert len(index.labels) in (1, 2)
+        assert index.labels[-1] == 0
+        assert boxes(index, 0)[-1] == [10, 5, 30, 15]
+        assert len(index.labels) == 2 or sum(finding.count for finding in index.findings) >= 1
+        assert all(np.isfinite(column.values).all() for kind, column in index.columns.items() if kind != "polygons")

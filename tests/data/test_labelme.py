@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pellucid.data import open_dataset
 from pellucid.data.readers import read_dataset
@@ -210,3 +212,24 @@ def test_other_folders_and_other_tasks(tmp_path):
     (tmp_path / "val/b.jpg").unlink()
     with pytest.raises(DataError, match="split 'val' is empty"):
         open_dataset(tmp_path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.sampled_from(["", "cat", "circle", "point"]),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(["label", "points", "shape_type", "group_id"]), JSON))
+def test_whatever_a_shape_holds_the_next_is_read(tmp_path, odd):
+    good = [shape("cat", TRIANGLE, group=5), shape("nose", [[12, 6]], "point", 5)]
+    pair(tmp_path, [shape("cat", TRIANGLE) | odd, *good])
+    text(tmp_path / "labels.txt", "cat\n")
+    text(tmp_path / "keypoints.txt", "nose\n")
+    for needs in (("boxes",), SEGMENT, POSE):
+        index = read(tmp_path, needs)
+        assert len(index.labels) in (1, 2)
+        assert [10, 5, 30, 15] in boxes(index, 0)
+        assert len(index.labels) == 2 or sum(finding.count for finding in index.findings) >= 1 or odd.get("group_id") == 5
