@@ -1,5 +1,7 @@
 """Large pictures scored tile by tile and whole."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from pellucid.config import PredictConfig, TilesConfig, ValConfig
 from pellucid.data.module import DataModule
 from pellucid.data.readers import open_dataset
 from pellucid.errors import UsageError
-from pellucid.evaluate import evaluate_tiles
+from pellucid.evaluate import evaluate, evaluate_tiles
 from pellucid.tasks import TASKS
 from pellucid.types import Dense, Output
 from tests.data.make import text
@@ -67,6 +69,25 @@ def test_every_object_is_found_once_in_its_place(folder, task, kind):
         assert path.confusion.counts.tolist() == [[0, 0, 0], [0, 4, 0], [0, 0, 0]]
         assert len(path.coco.predictions()) == 4
     assert scores.gap == pytest.approx(0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_split_of_empty_label_files_runs_and_has_no_score(tmp_path, whole):
+    for number in range(3):
+        (tmp_path / "val/images").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (200, 150), (255, 0, 0)).save(tmp_path / f"val/images/{number}.png")
+        text(tmp_path / f"val/labelTxt/{number}.txt", "")
+    text(tmp_path / "classes.txt", "blue\nred\n")
+    task = TASKS["obb"]()
+    data = DataModule(open_dataset(tmp_path, task.needs, ("val",)), task, imgsz=128, batch=4, workers=0)
+    if whole:
+        scores = evaluate(UprightFinder(), data.eval_loader("val"), data.index("val"), task, ("blue", "red"))
+    else:
+        scores = evaluate_tiles(UprightFinder(), data, "val", task, ("blue", "red"), 128, 64)
+    assert scores.notes == ("no ground truth: the scores are undefined",)
+    for path in scores.paths.values():
+        assert all(math.isnan(value) for value in path.metrics.values())
+        assert path.confusion.counts[1, 2] >= 3  # found where nothing is
 
 
 @pytest.mark.parametrize("config", [PredictConfig, ValConfig])
