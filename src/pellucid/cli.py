@@ -93,8 +93,14 @@ def find_verb(words: list[str]) -> tuple[str, list[str]]:
         if name in VERBS:
             return name, words[count:]
     name = " ".join(word for word in words[:2] if "=" not in word and not word.startswith("-")) or words[0]
-    near = get_close_matches(name, VERBS, 1, 0.4) or get_close_matches(words[0], VERBS, 1, 0.4)
-    hint = f"did you mean {near[0]}?" if near else f"verbs: {', '.join(VERBS)}"
+    within = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
+    near = (
+        get_close_matches(name, VERBS, 1, 0.7)
+        or within
+        or get_close_matches(name, VERBS, 1, 0.4)
+        or get_close_matches(words[0], VERBS, 1, 0.4)
+    )
+    hint = f"did you mean {' or '.join(near)}?" if near else f"verbs: {', '.join(VERBS)}"
     raise UsageError(f"unknown verb {name!r}: {hint}")
 
 
@@ -205,7 +211,7 @@ def overview() -> str:
     names = [
         "model=  a weights file (.safetensors, .ckpt), or detect-n, -s, -m, -l, -x (random weights)"
         + "".join(f", or {n}" for n in shipped),
-        "data=   a YOLO data.yaml, a folder in COCO or VOC form, or trees (pictures that ship)",
+        "data=   a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or a sample that ships, as trees",
     ]
     usage = "usage: pellucid <verb> [key=value | --key value]..."
     return "\n".join([usage, "", *verbs, "", *names, "", "pellucid <verb> --help shows its settings and an example."])

@@ -26,7 +26,7 @@ class TrainConfig:
     model: str = ""
     """What to train: "<task>-<scale>" as in detect-n (random weights), a shipped name, or a weights file to start from."""
     data: str = ""
-    """The data set: a YOLO data.yaml, a folder in COCO or VOC form, or trees, the sample that ships."""
+    """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     epochs: int = 100
     """Passes over the training images."""
     batch: int = 16
@@ -216,7 +216,7 @@ class ValConfig:
     model: str = ""
     """A weights file (.safetensors, .ckpt) or a shipped name."""
     data: str = ""
-    """The data set: a YOLO data.yaml, a folder in COCO or VOC form, or trees, the sample that ships."""
+    """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     split: str = "val"
     """Which split to score."""
     imgsz: int | None = None
@@ -328,7 +328,7 @@ class CheckConfig:
     """Look a data set over before hours are spent on it."""
 
     data: str = ""
-    """The data set: a YOLO data.yaml, a folder in COCO or VOC form, or trees, the sample that ships."""
+    """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     task: str = "detect"
     """The task whose labels are looked for."""
     imgsz: int = 640
