@@ -7,12 +7,20 @@ from torch import Tensor
 
 
 class LossScale:
-    """Doubles after `interval` finite steps in a row, halves after a step with infinities; a () tensor that a captured step can read."""
+    """Doubles after `interval` finite steps in a row, halves after a step with infinities; a () tensor that a captured step can read.
 
-    def __init__(self, device: torch.device | str, enabled: bool, start: float = 65536.0, interval: int = 2000) -> None:
+    It is the scale of the mean loss of an image. The objective is a sum over images, whose gradients would otherwise overflow at the
+    first steps of large batches, where the sum of q is still below 1.
+    """
+
+    def __init__(self, device: torch.device | str, enabled: bool, start: float = 1024.0, interval: int = 2000) -> None:
         self.enabled, self.interval = enabled, interval
         self.scale = torch.full((), start if enabled else 1.0, device=device)
         self.good = torch.zeros((), device=device)
+
+    def of_sum(self, images: int) -> Tensor:
+        """The factor for a loss that is a sum over so many images, ()."""
+        return self.scale / images if self.enabled else self.scale
 
     def update(self, found_inf: Tensor) -> None:
         """After a step; found_inf is 1 where it was skipped."""

@@ -56,14 +56,17 @@ class TrainStep:
             parts, self._held = self._held, []
             counts = self.look(parts)
             images = sum(len(part) for part in parts)
+            self._factor = self.scaler.of_sum(images)
             for part in parts:
                 many, one = self._branches(part)
-                yield self.window.add_known(many, one, self.share, images, counts) * self.scaler.scale
+                yield self.window.add_known(many, one, self.share, images, counts) * self._factor
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of the next part of the window, to be differentiated."""
         many, one = self._branches(batch)
-        return self.window.add(many, one, self.share, len(batch)) * self.scaler.scale
+        loss = self.window.add(many, one, self.share, len(batch))
+        self._factor = self.scaler.of_sum(self.window.first)
+        return loss * self._factor
 
     @torch.no_grad()
     def look(self, parts: Sequence[Batch]) -> tuple[Counts, Counts]:
@@ -88,7 +91,7 @@ class TrainStep:
     def prepare(self) -> None:
         """Before the optimizer's step: correct, unscale, check and clip the gradient; set the rates of this step."""
         self.window.correct(self.gradients)
-        _, self.found_inf = self.gradients.finish(self.config.clip_norm, self.scaler.scale)
+        _, self.found_inf = self.gradients.finish(self.config.clip_norm, self._factor)
         self.updater.prepare(self.found_inf)
 
     def conclude(self) -> None:
