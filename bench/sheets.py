@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +22,12 @@ from pellucid.data.index import DataSet
 from pellucid.data.module import DataModule
 from pellucid.draw import contact_sheet
 from pellucid.predict import predict
+from pellucid.results.preview import telling_shapes
 from pellucid.train.run import augment_of, open_all
 from pellucid.types import Instances
 from pellucid.zoo import Card, make_task, open_model, shipped_names
 
 OWN = {"pictures": "8", "columns": "4", "tile": "320", "conf": "0.25"}
-EXACT = ("polygons", "masks", "rboxes")  # shapes that say where an object is, so that its box need not be drawn
-
-
-def visible(objects: Instances) -> Instances:
-    """The objects without their boxes where a better shape is there."""
-    shapes = {name: shape for name, shape in objects.shapes.items() if name != "boxes"}
-    return replace(objects, shapes=shapes) if set(shapes) & set(EXACT) else objects
 
 
 def training(dataset: DataSet, card: Card, config: TrainConfig, count: int) -> Iterator[tuple[np.ndarray, Instances]]:
@@ -45,7 +38,7 @@ def training(dataset: DataSet, card: Card, config: TrainConfig, count: int) -> I
     samples = [loader.dataset[keys[i % len(keys)][0] + i // len(keys), keys[i % len(keys)][1]] for i in range(count)]
     images = apply(loader.collate_fn(samples)).images.permute(0, 2, 3, 1).numpy()
     for image, sample in zip(images, samples, strict=True):
-        yield image, visible(sample.instances)
+        yield image, telling_shapes(sample.instances)
 
 
 def found(dataset: DataSet, opened: tuple, config: TrainConfig, count: int, conf: float) -> Iterator[tuple[np.ndarray, Instances]]:
@@ -55,7 +48,7 @@ def found(dataset: DataSet, opened: tuple, config: TrainConfig, count: int, conf
     rows = np.unique(np.linspace(0, len(index) - 1, min(count, len(index))).astype(int))
     paths = [index.path(row) for row in rows]
     for path, result in zip(paths, predict(model, card, paths, conf=conf, imgsz=config.imgsz), strict=True):
-        yield read_image(path), visible(result.instances)
+        yield read_image(path), telling_shapes(result.instances)
 
 
 def save(sheet: Image.Image, path: Path) -> None:
