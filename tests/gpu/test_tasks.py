@@ -28,12 +28,12 @@ def prepare(name: str, precision: str, accumulate: int = 1, batches: int = 8, si
     dataset, detector, card = open_all(config)
     loader = TrainingData(dataset, make_task(card), **loading_of(config)).train_dataloader()
     packed = []
-    while len(packed) < batches:
-        loader.keys.set_epoch(len(packed))
-        packed += [part for part in loader if len(part) == config.batch]
+    for epoch in range(batches):
+        loader.keys.set_epoch(epoch)
+        packed += [next(iter(loader))]
     detector = detector.to("cuda", memory_format=torch.channels_last)
     step = TrainStep(detector, make_task(card), config, card.nc, precision, STEPS)
-    return step, [apply(part.to("cuda")) for part in packed[:batches]]
+    return step, [apply(part.to("cuda")) for part in packed]
 
 
 def test_every_task_has_a_sample():

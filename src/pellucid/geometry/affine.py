@@ -47,8 +47,9 @@ def about(x: float, y: float, matrix: Tensor) -> Tensor:
 
 def transform_points(matrix: Tensor, points: Tensor) -> Tensor:
     """Points (..., 2) after the affine 3x3 `matrix`; dtype of the points."""
-    matrix = matrix.to(points)
-    return points @ matrix[:2, :2].T + matrix[:2, 2]
+    (a, b, x), (c, d, y) = matrix[:2].tolist()
+    across, down = points.unbind(-1)
+    return torch.stack((across * a + down * b + x, across * c + down * d + y), -1)
 
 
 @dataclass(frozen=True)
