@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from pellucid.geometry.masks import pack_bits
-from pellucid.losses import masks as module
+from pellucid.losses import mask_blocks
 from pellucid.losses.masks import class_map, count_bits, mask_bce, mask_iou, semantic_loss
 from pellucid.types import Pairs
 
@@ -47,7 +47,7 @@ def plain(pairs: Pairs, masks: torch.Tensor, offset: float) -> torch.Tensor:
 
 @pytest.fixture(params=[1 << 20, 100, 1], ids=["one block", "blocks", "a pair at a time"])
 def block(request, monkeypatch):
-    monkeypatch.setitem(module.BLOCK, "cpu", request.param)
+    monkeypatch.setitem(mask_blocks.BLOCK, "cpu", request.param)
 
 
 @pytest.mark.parametrize(("cells", "offset"), [("index", 0.0), ("centre", 0.5)])
@@ -98,7 +98,7 @@ class _Sizes(torch.utils._python_dispatch.TorchDispatchMode):
 
 @pytest.mark.parametrize("pairs_", [40, 160])
 def test_memory_does_not_grow_with_pairs_times_cells(monkeypatch, pairs_):
-    monkeypatch.setitem(module.BLOCK, "cpu", 1 << 14)
+    monkeypatch.setitem(mask_blocks.BLOCK, "cpu", 1 << 14)
     side, saved = 64, []
     proto = torch.randn(1, K, side, side).requires_grad_()
     coefficients = torch.randn(1, pairs_, K).requires_grad_()

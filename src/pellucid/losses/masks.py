@@ -1,24 +1,24 @@
-"""Mask losses and mask overlap on the prototype grid, in blocks: memory does not grow with the number of pairs.
+"""Mask losses and mask overlap on the prototype grid, with memory that does not grow with pairs x cells.
 
-Nothing of the size pairs x cells outlives its block: the backward pass computes each block again. A block's logits are a product of
-coefficients (B, p, K) and prototypes (B, K, h, w); targets are bits (B, N, h, w / 8), one row an object.
+The backward pass computes the logits again. Targets are bits (B, N, h, w / 8), one row an object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ..geometry.masks import unpack_bits
 from ..numerics.islands import autocast_off
 from ..types import Pairs
+from . import mask_blocks
 
 CELL = 4.0  # pixels of the canvas to a cell of the prototype grid
-BLOCK = {"cpu": 1 << 21, "cuda": 1 << 25}  # cells that are computed at once
 OFFSETS = {"index": 0.0, "centre": 0.5}  # where in its cell a cell is looked at, to tell whether a box holds it
 
 
@@ -27,45 +27,31 @@ def mask_bce(pairs: Pairs, cells: str = "index") -> Tensor:
 
     `cells`: a box holds the cells whose "index", or whose "centre", lies in [x1, x2) x [y1, y2).
     """
-    bits = pairs.objects["masks"]
     coefficients, proto = pairs.outputs["coefficients"], pairs.shared["proto"]
     dtype = torch.promote_types(torch.float32, proto.dtype)
-    boxes = pairs.truth["boxes"].detach() / CELL
-    arguments = coefficients.to(dtype), proto.to(dtype), bits, pairs.object, boxes, OFFSETS[cells]
+    boxes = (pairs.truth["boxes"].detach() / CELL).contiguous()
+    arguments = coefficients.to(dtype), proto.to(dtype), pairs.objects["masks"], pairs.object, boxes, OFFSETS[cells]
     loss: Tensor = _CroppedBce.apply(*arguments)
     return loss
 
 
 class _CroppedBce(torch.autograd.Function):
-    """Sums of BCE over a crop, over the crop's area; the gradient is that of the same sums, computed again block by block."""
+    """Sums of BCE over a crop, over the crop's area; the gradient is that of the same sums."""
 
     @staticmethod
     def forward(ctx: Any, coefficients: Tensor, proto: Tensor, bits: Tensor, owner: Tensor, boxes: Tensor, offset: float) -> Tensor:
-        ctx.save_for_backward(coefficients, proto, bits, owner, boxes)
+        inputs = coefficients.contiguous(), _cells_first(proto), bits.contiguous(), owner.contiguous(), boxes
+        ctx.save_for_backward(*inputs)
         ctx.offset = offset
-        loss = coefficients.new_zeros(boxes.shape[:2])
-        for part in _blocks(boxes.shape[1], proto):
-            logits = coefficients[:, part] @ proto.flatten(2)  # (B, p, h w)
-            target = _targets(bits, owner[:, part])
-            crop = _crop(boxes[:, part], proto.shape[-2:], offset)
-            loss[:, part] = ((softplus(logits) - torch.where(target, logits, 0)) * crop).sum(-1)
-        return loss / _areas(boxes)
+        return _backend(proto).bce_sums(inputs, offset) / _areas(boxes)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        coefficients, proto, bits, owner, boxes = ctx.saved_tensors
-        scale = (grads[0] / _areas(boxes))[..., None]
-        flat = proto.flatten(2)
-        of_coefficients, of_proto = torch.empty_like(coefficients), torch.zeros_like(flat)
-        with autocast_off(proto.device):
-            for part in _blocks(boxes.shape[1], proto):
-                logits = coefficients[:, part] @ flat
-                target = _targets(bits, owner[:, part])
-                crop = _crop(boxes[:, part], proto.shape[-2:], ctx.offset)
-                slope = (logits.sigmoid_() - target.to(logits.dtype)) * (crop * scale[:, part])
-                of_coefficients[:, part] = slope @ flat.mT
-                of_proto.baddbmm_(coefficients[:, part].mT, slope)
-        return of_coefficients, of_proto.view_as(proto), None, None, None, None
+        inputs = ctx.saved_tensors
+        with autocast_off(inputs[0].device):
+            scale = (grads[0] / _areas(inputs[4])).contiguous()
+            of_coefficients, of_proto = _backend(inputs[1]).bce_gradients(inputs, ctx.offset, scale)
+        return of_coefficients, of_proto.permute(0, 3, 1, 2), None, None, None, None
 
 
 @torch.no_grad()
@@ -75,14 +61,10 @@ def mask_iou(coefficients: Tensor, proto: Tensor, boxes: Tensor, bits: Tensor, c
     coefficients (B, n, r, K); proto (B, K, h, w); bits (B, n, h, w / 8).
     """
     batch, objects, looks, _ = coefficients.shape
-    flat, size = proto.float().flatten(2), proto.shape[-2:]
-    owner = torch.arange(objects, device=proto.device).repeat_interleave(looks).expand(batch, -1)
-    coefficients, boxes = coefficients.float().flatten(1, 2), boxes.flatten(1, 2) / CELL  # (B, n r, ...)
-    both, own = (boxes.new_zeros(boxes.shape[:2]) for _ in range(2))
-    for part in _blocks(boxes.shape[1], proto):
-        hard = (coefficients[:, part] @ flat > 0) & _crop(boxes[:, part], size, OFFSETS[cells])
-        own[:, part] = hard.sum(-1).float()
-        both[:, part] = (hard & _targets(bits, owner[:, part])).sum(-1).float()
+    owner = torch.arange(objects, device=proto.device).repeat_interleave(looks).expand(batch, -1).contiguous()
+    proto, boxes = proto.float(), (boxes.float() / CELL).flatten(1, 2).contiguous()
+    inputs = coefficients.float().flatten(1, 2).contiguous(), _cells_first(proto), bits.contiguous(), owner, boxes
+    own, both = _backend(proto).overlap_counts(inputs, OFFSETS[cells])
     union = own + count_bits(bits).repeat_interleave(looks, 1) - both
     return (both / union.clamp(min=1)).unflatten(1, (objects, looks))
 
@@ -107,7 +89,7 @@ def class_map(bits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
     area = torch.where(valid, count_bits(bits), torch.inf)
     rank = area.argsort(dim=1, stable=True).argsort(dim=1)  # 0 is the smallest
     first = bits.new_full((batch, height // 2, bytes_ * 4), objects, dtype=torch.int64)
-    step = max(1, _cells(bits.device) // (batch * height * bytes_ * 8))
+    step = max(1, mask_blocks.cells_at_once(bits.device) // (batch * height * bytes_ * 8))
     for start in range(0, objects, step):
         part = slice(start, start + step)
         inside = unpack_bits(bits[:, part, ::2])[..., ::2] & valid[:, part, None, None]
@@ -124,27 +106,25 @@ def count_bits(bits: Tensor) -> Tensor:
     return ((value + (value >> 4)) & 0x0F).sum((-2, -1)).float()
 
 
-def _blocks(pairs: int, proto: Tensor) -> Iterator[slice]:
-    step = max(1, _cells(proto.device) // (proto.shape[0] * proto.shape[-2] * proto.shape[-1]))
-    return (slice(start, min(start + step, pairs)) for start in range(0, pairs, step))
+@cache
+def _kernels() -> ModuleType | None:
+    """The GPU kernels; None where they cannot be made."""
+    try:
+        from . import mask_kernels
+    except ImportError:
+        return None
+    return mask_kernels
 
 
-def _cells(device: torch.device) -> int:
-    return BLOCK.get(device.type, BLOCK["cpu"])
+def _backend(proto: Tensor) -> ModuleType:
+    """What computes the sums: kernels on a GPU in float32, else blocks."""
+    kernels = _kernels() if proto.is_cuda and proto.dtype == torch.float32 else None
+    return mask_blocks if kernels is None else kernels
 
 
-def _targets(bits: Tensor, owner: Tensor) -> Tensor:
-    """The masks of objects `owner` (B, p) as (B, p, h w) bool."""
-    rows = torch.arange(len(bits), device=bits.device)[:, None]
-    return unpack_bits(bits[rows, owner]).flatten(2)
-
-
-def _crop(boxes: Tensor, size: torch.Size, offset: float) -> Tensor:
-    """Which cells boxes (B, p, 4), in cells, hold: (B, p, h w) bool."""
-    x1, y1, x2, y2 = boxes[..., None].unbind(-2)  # (B, p, 1) each
-    y, x = (torch.arange(side, device=boxes.device) + offset for side in size)
-    rows, columns = (y >= y1) & (y < y2), (x >= x1) & (x < x2)
-    return (rows[..., :, None] & columns[..., None, :]).flatten(2)
+def _cells_first(proto: Tensor) -> Tensor:
+    """(B, K, h, w) -> (B, h, w, K), contiguous; a view where the memory is channels-last."""
+    return proto.permute(0, 2, 3, 1).contiguous()
 
 
 def _areas(boxes: Tensor) -> Tensor:
