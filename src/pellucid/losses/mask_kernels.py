@@ -146,6 +146,13 @@ def overlap_counts(inputs: Inputs, offset: float) -> tuple[Tensor, Tensor]:
     return own, both
 
 
+def probe() -> None:
+    """Run once on a single cell, so that what cannot be compiled is known before training begins."""
+    one = torch.zeros(1, 1, 4, device="cuda")
+    proto, bits = torch.zeros(1, 8, 8, 32, device="cuda"), torch.zeros(1, 1, 8, 1, dtype=torch.uint8, device="cuda")
+    overlap_counts((torch.zeros(1, 1, 32, device="cuda"), proto, bits, torch.zeros(1, 1, dtype=torch.int64, device="cuda"), one), 0.0)
+
+
 def _run(inputs: Inputs, results: tuple[Tensor, Tensor], offset: float, mode: int) -> None:
     count = inputs[4].shape[0] * inputs[4].shape[1]
     if count:

@@ -5,6 +5,7 @@ The backward pass computes the logits again. Targets are bits (B, N, h, w / 8), 
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from ..errors import PellucidWarning
 from ..geometry.masks import unpack_bits
 from ..numerics.islands import autocast_off
 from ..types import Pairs
@@ -108,10 +110,17 @@ def count_bits(bits: Tensor) -> Tensor:
 
 @cache
 def _kernels() -> ModuleType | None:
-    """The GPU kernels; None where they cannot be made."""
+    """The GPU kernels; None, with a warning, where they cannot be compiled: they need Triton and a C compiler."""
     try:
         from . import mask_kernels
-    except ImportError:
+
+        mask_kernels.probe()
+    except Exception as error:  # whatever a missing part of the tool chain raises
+        reason = str(error).strip().split("\n")[0][:120]
+        warnings.warn(
+            PellucidWarning(f"mask losses: expected Triton and a C compiler, got {type(error).__name__} ({reason}); training is slower"),
+            stacklevel=2,
+        )
         return None
     return mask_kernels
 
