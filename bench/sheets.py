@@ -2,7 +2,7 @@
 
 train.jpg shows training pictures as the network gets them, augmented, with their targets; val.jpg pictures of the validation split with
 what the model finds there, end to end. A model without trained weights ("segment-n") gives train.jpg alone. The words that remain, such as
-imgsz=320 or mosaic=0, are settings of `pellucid train`.
+imgsz=320 or mosaic=0, are settings of `pellucid train`. OUT is a folder, or one picture (.jpg) for both, training above.
 """
 
 from __future__ import annotations
@@ -52,8 +52,19 @@ def found(dataset: DataSet, opened: tuple, config: TrainConfig, count: int, conf
 
 
 def save(sheet: Image.Image, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path, quality=85)
     print(f"{path}: {sheet.width} x {sheet.height}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def stacked(sheets: list[Image.Image], gap: int = 12) -> Image.Image:
+    """Sheets one below the other."""
+    whole = Image.new("RGB", (max(sheet.width for sheet in sheets), sum(sheet.height + gap for sheet in sheets) - gap), "white")
+    top = 0
+    for sheet in sheets:
+        whole.paste(sheet, (0, top))
+        top += sheet.height + gap
+    return whole
 
 
 def main(out: Path, options: dict[str, str]) -> None:
@@ -61,12 +72,18 @@ def main(out: Path, options: dict[str, str]) -> None:
     count, columns, tile = (int(own[key]) for key in ("pictures", "columns", "tile"))
     config = merged(TrainConfig(imgsz=320), read_settings("train", [f"{key}={value}" for key, value in options.items()]))
     dataset, _, card = open_all(config)
-    out.mkdir(parents=True, exist_ok=True)
-    images, objects = zip(*training(dataset, card, config, count), strict=True)
-    save(contact_sheet(images, objects, dataset.names, columns, tile, len(dataset.names) > 1), out / "train.jpg")
+    parts = {"train": training(dataset, card, config, count)}
     if config.model in shipped_names() or Path(config.model).suffix:
-        images, objects = zip(*found(dataset, open_model(config.model), config, count, float(own["conf"])), strict=True)
-        save(contact_sheet(images, objects, dataset.names, columns, tile, len(dataset.names) > 1), out / "val.jpg")
+        parts["val"] = found(dataset, open_model(config.model), config, count, float(own["conf"]))
+    sheets = {}
+    for name, pairs in parts.items():
+        images, objects = zip(*pairs, strict=True)
+        sheets[name] = contact_sheet(images, objects, dataset.names, columns, tile, len(dataset.names) > 1)
+    if out.suffix:
+        save(stacked(list(sheets.values())), out)
+        return
+    for name, sheet in sheets.items():
+        save(sheet, out / f"{name}.jpg")
 
 
 if __name__ == "__main__":
