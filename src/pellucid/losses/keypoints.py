@@ -17,7 +17,7 @@ from ..numerics.islands import autocast_off
 from ..types import Pairs
 
 LIMIT = 100.0  # of a coordinate of the residual, in sigmas
-LEAST_SIGMA = 0.02  # strides; with it the density is bounded, so its negative logarithm has a floor of its own
+LEAST_SIGMA = 0.05  # strides; with it the density is bounded, so its negative logarithm has a floor of its own
 RAW_LIMIT = -30.0  # sigmoid of less would make 1 / sigma overflow
 
 
