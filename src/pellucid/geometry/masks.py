@@ -18,7 +18,8 @@ from .polygons import Polygons, mask_rings
 from .rings import Runs
 from .rle import Rle
 
-_BLOCK = 64  # objects whose whole grids are in memory at once
+_BLOCK = 64  # large objects whose whole grids are in memory at once
+_SMALL = 2048  # cells up to which an object's window is computed alone
 
 
 @dataclass(frozen=True)
@@ -78,20 +79,23 @@ class Masks:
     def of_prototypes(cls, coefficients: Tensor, prototypes: Tensor, boxes: Tensor, stride: float = 4.0) -> Masks:
         """Masks sum_k c_k P_k (arXiv 2606.03748, Eq. 7) of (n, K) coefficients and (K, h, w) prototypes, cut to boxes (n, 4).
 
-        Summed in float64, so that a mask does not depend on how many others are computed beside it.
+        Summed in float64, and by the size of its own window, so that a mask does not depend on what is computed beside it.
         """
         height, width = prototypes.shape[-2:]
         windows = _windows(boxes, height, width, stride)
-        flat = prototypes.double().flatten(1)
-        values = [prototypes.new_zeros(0)]
-        for block in range(0, len(boxes), _BLOCK):
-            part = slice(block, block + _BLOCK)
-            grids = (coefficients[part].double() @ flat).float().unflatten(1, (height, width))
-            cells = (g[y : y + h, x : x + w].reshape(-1) for g, (x, y, w, h) in zip(grids, windows[part].tolist(), strict=True))
-            values.append(torch.cat(list(cells)))
+        large = windows[:, 2] * windows[:, 3] > _SMALL
+        values = [prototypes.new_zeros(0)] * len(boxes)
+        for i in (~large).nonzero()[:, 0].tolist():
+            x, y, w, h = windows[i].tolist()
+            seen = prototypes[:, y : y + h, x : x + w].reshape(len(prototypes), -1).double()
+            values[i] = (coefficients[i].double() @ seen).float()
+        for rows in large.nonzero()[:, 0].split(_BLOCK):
+            grids = (coefficients[rows].double() @ prototypes.double().flatten(1)).float().unflatten(1, (height, width))
+            for i, grid, (x, y, w, h) in zip(rows.tolist(), grids, windows[rows].tolist(), strict=True):
+                values[i] = grid[y : y + h, x : x + w].reshape(-1)
         grid = torch.diag(torch.tensor([1 / stride, 1 / stride, 1.0], dtype=torch.float64))
         start = _starts(windows[:, 2] * windows[:, 3])
-        return cls(boxes, torch.cat(values), start, windows, grid.expand(len(boxes), 3, 3))
+        return cls(boxes, torch.cat([prototypes.new_zeros(0), *values]), start, windows, grid.expand(len(boxes), 3, 3))
 
     def crops(self) -> Iterator[tuple[np.ndarray, int, int]]:
         """Of each object the pixels that its box can hold, (h, w) bool, and where they begin: left, top. One at a time."""
