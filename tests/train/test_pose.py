@@ -99,12 +99,10 @@ def test_a_step_in_half_precision_keeps_weights_whole(precision, told):
     images = torch.randint(0, 256, (2, 3, 128, 128), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     batch = Batch(images, taught, tuple(ImageMeta(i, i, "", 128, 128) for i in range(2)))
     before = {name: value.clone() for name, value in step.detector.named_parameters()}
-    step.forward(batch).backward()
-    step.collect()
-    step.prepare()
-    step.updater.optimizer.step()
-    step.conclude()
-    assert step.skipped == 0
+    for _ in range(3):
+        step(batch)
+    assert step.skipped <= 2  # a residual of 100 sigmas teaches sigma by its square: the first scale may be too large
+    assert step.scaler.scale >= 128 or precision == "bf16"
     after = dict(step.detector.named_parameters())
     assert all(value.dtype == torch.float32 and torch.isfinite(value).all() for value in after.values())
     assert any(not torch.equal(before[name], value) for name, value in after.items() if "last.points" in name)
