@@ -14,6 +14,7 @@ from pellucid.augment.presets import OFF, PRESETS, AugmentConfig
 from pellucid.data.collate import collate
 from pellucid.data.dataset import TrainingSet
 from pellucid.geometry import Boxes, Polygons
+from pellucid.geometry.keypoints import Keypoints
 from pellucid.tasks import TASKS
 from pellucid.types import Instances
 from tests.augment.fakes import Memory, noise
@@ -205,3 +206,16 @@ def test_presets_state_it():
         "pretrain-n": 0.1, "pretrain-s": 0.15, "pretrain-m": 0.4, "pretrain-l": 0.5, "pretrain-x": 0.6,
         "finetune-n": 0.075, "finetune-s": 0.404, "finetune-m": 0.304, "finetune-l": 0.404, "finetune-x": 0.404,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("flip", "mirrored"), [(None, False), ((1, 0), True)])
+def test_points_are_mirrored_only_where_their_sides_are_known(flip, mirrored):
+    data = painted(1)
+    objects = data.instances(0)
+    points = torch.tensor([[[1.0, 2, 2], [30, 4, 2]]]).repeat(len(objects), 1, 1)
+    objects = replace(objects, shapes={**objects.shapes, "keypoints": Keypoints(points, flip)})
+    cutting = cut_out(Guest(0, (0.0, 0.0), True, 5), data.images[0], objects, (SIZE, SIZE), SIZE, SIZE)
+    assert cutting is not None
+    assert np.array_equal(cutting.pixels, data.images[0][:, ::-1] if mirrored else data.images[0])
+    x = cutting.objects.shapes["keypoints"].data[0, :, 0].tolist()
+    assert x == ([SIZE - 30, SIZE - 1] if mirrored else [1, 30])

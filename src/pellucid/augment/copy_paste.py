@@ -61,7 +61,8 @@ def cut_out(guest: Guest, image: np.ndarray, objects: Instances, original: tuple
         return None
     height, width = image.shape[:2]
     to_frame = scaling(width / original[1], height / original[0])
-    if guest.mirror:
+    sided = any(getattr(shape, "flip", ()) is None for shape in objects.shapes.values())  # points whose sides nobody told apart
+    if guest.mirror and not sided:
         image, to_frame = image[:, ::-1], compose(translation(width, 0), scaling(-1, 1), to_frame)
     left, top = guest.offset((height, width), canvas, window)
     framed = objects[wanted].warp(to_frame).clip(height, width)
