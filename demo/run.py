@@ -51,9 +51,9 @@ class Job:
 FEW = {"imgsz": 256, "epochs": 40, "val_every": 10, "close_mosaic": 10, "flipud": 0.5}  # two training pictures: an epoch is one update
 JOBS = {
     "detect": Job("trees-detect-n", "trees", "images/val", "trees", "box/ap50", 0.35, {"imgsz": 416, "flipud": 0.5}),
-    "segment": Job("nuclei-segment-n", "nuclei", "val", "nuclei", "mask/ap50", 0.6, FEW),
-    "pose": Job("quokka-pose-n", "quokka", "val", "quokkas", "pose/ap50", 0.6, {"imgsz": 320, "epochs": 10}),
-    "obb": Job("nuclei-obb-n", "nuclei-obb", "images/val", "nuclei", "obb/ap50", 0.6, FEW | {"degrees": 180}),
+    "segment": Job("nuclei-segment-n", "nuclei", "val", "nuclei", "mask/ap50", 0.85, FEW),
+    "pose": Job("quokka-pose-n", "quokka", "val", "quokkas", "pose/ap50", 0.9, {"imgsz": 320, "epochs": 10}),
+    "obb": Job("nuclei-obb-n", "nuclei-obb", "images/val", "nuclei", "obb/ap50", 0.7, FEW | {"degrees": 180}),
 }
 
 

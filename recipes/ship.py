@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from pellucid import Model
@@ -59,8 +60,10 @@ pictures before the training photos""",
 def main(run: str, name: str) -> None:
     model, card = load_weights(Path(run) / "weights" / "best.safetensors")
     path = HERE / f"{name}.safetensors"
-    save_weights(path, model.state_dict(), card, half=True)
     about = ABOUT[name]
+    settings = {**card.settings, "data": about["sample"], "project": "runs"}  # no path of the machine that trained
+    save_weights(path, model.state_dict(), replace(card, settings=settings), half=True)
+    path.chmod(0o644)
     with tempfile.TemporaryDirectory() as folder:
         scores = Model(name).validate(about["sample"], imgsz=int(about["size"]), plots=False, project=folder)
     metric = next(iter(scores.paths["e2e"].metrics)).split("/")[0]

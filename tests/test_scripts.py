@@ -47,6 +47,7 @@ def test_the_demo_has_a_row_for_every_task(demo):
     assert set(demo.JOBS) == set(TASKS)
     for task, job in demo.JOBS.items():
         assert job.data in NAMES
+        assert job.start in shipped_names()
         assert any((sample_path(job.data).parent / job.pictures).iterdir())
         assert job.metric == f"{TASKS[task]().metrics[0]}/ap50"
         assert 0.3 <= job.least < 1
