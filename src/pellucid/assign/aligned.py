@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..numerics.islands import full
 from ..types import Assignment, Dense, Targets
 
 ALPHA, BETA = 0.5, 6.0  # t = p^alpha u^beta
@@ -63,12 +64,12 @@ def align(
     An anchor claimed more than once goes to the object with the largest u among all whose window holds it.
     Weights are q = t max(u) / (max(t) + 1e-9), maxima over an object's anchors (TOOD, 3.3).
     """
-    logits, points = dense.outputs["cls"].float(), dense.points
+    logits, points = full(dense.outputs["cls"]), dense.points
     claims = _claim(dense, shapes, shared, targets, overlap, min(topk, points.shape[0]))
     batch, objects, k = claims.anchor.shape
     anchor, claimed = claims.anchor.flatten(1), claims.valid.flatten(1)  # (B, P)
     own = torch.arange(objects, device=anchor.device).repeat_interleave(k).expand(batch, -1)
-    contested = torch.zeros_like(claims.best).scatter_add(1, anchor, claimed.float()).gather(1, anchor) > 1
+    contested = torch.zeros_like(claims.best).scatter_add(1, anchor, claimed.to(claims.best.dtype)).gather(1, anchor) > 1
     owner = torch.where(contested, claims.holder.gather(1, anchor), own)
     u = torch.where(contested, claims.best.gather(1, anchor), claims.similarity.flatten(1)) * claimed
     score = logits.flatten(1).gather(1, anchor * logits.shape[-1] + targets.labels.gather(1, owner)).sigmoid()
@@ -83,7 +84,7 @@ def align(
 
 
 def _claim(dense: Dense, shapes: Values, shared: Values, targets: Targets, overlap: Comparison, k: int) -> _Claims:
-    logits = dense.outputs["cls"].float()
+    logits = full(dense.outputs["cls"])
     batch, anchors, _ = logits.shape
     by_class = logits.transpose(1, 2)
     rows = torch.arange(batch, device=logits.device)[:, None]

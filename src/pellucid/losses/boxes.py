@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..geometry.boxes import box_ciou
+from ..numerics.islands import full
 from ..types import Pairs
 
 
@@ -30,4 +31,4 @@ def _error(pairs: Pairs) -> Tensor:
     """|d - d*| of the four sides in pixels, (B, P, 4)."""
     low, high = pairs.truth["boxes"].chunk(2, -1)
     target = torch.cat((pairs.points - low, high - pairs.points), -1)
-    return (pairs.outputs["box"].float() * pairs.strides[..., None] - target).abs()
+    return (full(pairs.outputs["box"]) * pairs.strides[..., None] - target).abs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,9 +12,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from ..geometry.boxes import box_area
 from ..geometry.keypoints import point_similarity
-from ..models.flow import log_density
+from ..models.flow import FLOW_OUTPUTS, log_density
 from ..numerics.constants import constant
-from ..numerics.islands import autocast_off
+from ..numerics.islands import full, island
 from ..types import Pairs
 
 LIMIT = 100.0  # of a coordinate of the residual, in sigmas
@@ -31,8 +32,8 @@ def oks_loss(pairs: Pairs, sigmas: tuple[float, ...]) -> Tensor:
 def visibility_loss(pairs: Pairs) -> Tensor:
     """Mean over the points of BCE(visibility logit, whether the point is labelled), (B, P)."""
     points = pairs.truth["keypoints"].shape[-2]
-    logits = pairs.outputs["points"].float().unflatten(-1, (points, 3))[..., 2]
-    return binary_cross_entropy_with_logits(logits, (pairs.truth["keypoints"][..., 2] > 0).float(), reduction="none").mean(-1)
+    logits = full(pairs.outputs["points"]).unflatten(-1, (points, 3))[..., 2]
+    return binary_cross_entropy_with_logits(logits, (pairs.truth["keypoints"][..., 2] > 0).to(logits.dtype), reduction="none").mean(-1)
 
 
 def rle_loss(pairs: Pairs, joints: tuple[float, ...], form: str = "double", least_sigma: float = 0.0) -> Tensor:
@@ -70,16 +71,22 @@ def residual_nll(
 
     With e = (found - truth) / sigma, cut at `limit`, and sigma = least + (1 - least) sigmoid(raw): sum over x and y of
     log sigma + log 2 sigma + |e|, less 2 log phi(e) as "double" prints it (arXiv 2606.03748, Eq. 10-11, the density counted for x and
-    for y); or each once, as "single" (arXiv 2107.11291, Eq. 8). In at least float32, whatever the autocast state: a residual of ordinary
+    for y); or each once, as "single" (arXiv 2107.11291, Eq. 8). The whole is an island in at least float32: a residual of ordinary
     training passes the range of float16.
     """
-    with autocast_off(found.device):
-        found, truth, raw_sigma = (value if value.dtype == torch.float64 else value.float() for value in (found, truth, raw_sigma))
-        residual = torch.where(seen[..., None], found - truth, 0.0)
-        raw = torch.where(seen[..., None], raw_sigma, 0.0).clamp(min=RAW_LIMIT)
-        sigma = least_sigma + (1 - least_sigma) * raw.sigmoid()
-        log_sigma = sigma.log() if least_sigma else logsigmoid(raw)
-        e = (residual / sigma).clamp(-limit, limit)
-        times = 2 if form == "double" else 1
-        laplace = (times * log_sigma + e.abs()).sum(-1) + 2 * math.log(2)
-        return torch.where(seen, laplace - times * log_density(e, flow), 0.0)
+    density = partial(_nll, times=2 if form == "double" else 1, least_sigma=least_sigma, limit=limit)
+    (nll,) = island(density, found, truth, raw_sigma, seen, *(flow[name] for name in FLOW_OUTPUTS))
+    return nll
+
+
+def _nll(
+    found: Tensor, truth: Tensor, raw_sigma: Tensor, seen: Tensor, *flow: Tensor, times: int, least_sigma: float, limit: float
+) -> tuple[Tensor]:
+    residual = torch.where(seen[..., None], full(found) - full(truth), 0.0)
+    raw = torch.where(seen[..., None], full(raw_sigma), 0.0).clamp(min=RAW_LIMIT)
+    sigma = least_sigma + (1 - least_sigma) * raw.sigmoid()
+    log_sigma = sigma.log() if least_sigma else logsigmoid(raw)
+    e = (residual / sigma).clamp(-limit, limit)
+    laplace = (times * log_sigma + e.abs()).sum(-1) + 2 * math.log(2)
+    nll = laplace - times * log_density(e, dict(zip(FLOW_OUTPUTS, flow, strict=True)))
+    return (torch.where(seen, nll, 0.0),)

@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ..errors import PellucidWarning
 from ..geometry.masks import unpack_bits
-from ..numerics.islands import autocast_off
+from ..numerics.islands import autocast_off, full
 from ..types import Pairs
 from . import mask_blocks
 
@@ -64,8 +64,8 @@ def mask_iou(coefficients: Tensor, proto: Tensor, boxes: Tensor, bits: Tensor, c
     """
     batch, objects, looks, _ = coefficients.shape
     owner = torch.arange(objects, device=proto.device).repeat_interleave(looks).expand(batch, -1).contiguous()
-    proto, boxes = proto.float(), (boxes.float() / CELL).flatten(1, 2).contiguous()
-    inputs = coefficients.float().flatten(1, 2).contiguous(), _cells_first(proto), bits.contiguous(), owner, boxes
+    proto, boxes = full(proto), (full(boxes) / CELL).flatten(1, 2).contiguous()
+    inputs = full(coefficients).flatten(1, 2).contiguous(), _cells_first(proto), bits.contiguous(), owner, boxes
     own, both = _backend(proto).overlap_counts(inputs, OFFSETS[cells])
     union = own + count_bits(bits).repeat_interleave(looks, 1) - both
     return (both / union.clamp(min=1)).unflatten(1, (objects, looks))
@@ -76,9 +76,9 @@ def semantic_loss(logits: Tensor, bits: Tensor, labels: Tensor, valid: Tensor) -
 
     logits (B, C, h, w); bits (B, N, 2 h, w / 4) of the objects, of which the smallest owns a cell; labels, valid (B, N).
     """
-    logits = logits.float()
+    logits = full(logits)
     shown = class_map(bits, labels, valid)  # (B, h, w), -1 where there is nothing
-    target = (shown[:, None] == torch.arange(logits.shape[1], device=logits.device)[:, None, None]).float()
+    target = (shown[:, None] == torch.arange(logits.shape[1], device=logits.device)[:, None, None]).to(logits.dtype)
     p = logits.sigmoid()
     dice = 1 - (2 * (p * target).sum((2, 3)) + 1) / ((p + target).sum((2, 3)) + 1)  # (B, C)
     return 0.5 * binary_cross_entropy_with_logits(logits, target, reduction="none").mean((1, 2, 3)) + 0.5 * dice.mean(1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..geometry.rboxes import probiou
+from ..numerics.islands import full
 from ..types import Pairs
 
 FLOOR = 0.01  # added to the variances of both boxes, in squared strides
@@ -43,7 +44,7 @@ def nearest_stride_l1(pairs: Pairs) -> Tensor:
 def angle_loss(pairs: Pairs) -> Tensor:
     """exp(-ln^2(w*/h*) / 9) sin^2(2 (theta - theta*)), (B, P): an error of pi or pi/2 costs nothing (arXiv 2606.03748, Eq. 14-15)."""
     w, h = pairs.truth["rboxes"][..., 2:4].clamp(min=1e-3).unbind(-1)
-    error = pairs.outputs["angle"][..., 0].float() - pairs.truth["rboxes"][..., 4]
+    error = full(pairs.outputs["angle"][..., 0]) - pairs.truth["rboxes"][..., 4]
     error = error - torch.round(error.detach() / math.pi) * math.pi
     return torch.exp(-(w / h).log().square() / LAMBDA**2) * (2 * error).sin().square()
 
@@ -54,12 +55,12 @@ def _in_strides(rboxes: Tensor, strides: Tensor) -> Tensor:
 
 def _distances(pairs: Pairs) -> Tensor:
     """Predicted l, t, r, b in pixels, (B, P, 4)."""
-    return pairs.outputs["box"].float() * pairs.strides[..., None]
+    return full(pairs.outputs["box"]) * pairs.strides[..., None]
 
 
 def _nearest(pairs: Pairs) -> Tensor:
     theta = pairs.truth["rboxes"][..., 4]
-    quarters = torch.round((pairs.outputs["angle"][..., 0].detach().float() - theta) / (math.pi / 2))
+    quarters = torch.round((full(pairs.outputs["angle"][..., 0].detach()) - theta) / (math.pi / 2))
     return _seen_from(pairs, theta + quarters * (math.pi / 2), swap=quarters.remainder(2) > 0.5)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from ..numerics.islands import autocast_off, island
+from ..numerics.islands import autocast_off, full, island
 
 COUPLINGS, HIDDEN = 6, 64
 LAYERS = (0, 2, 4)  # the linear layers of a net; SiLU lies between
@@ -114,5 +114,5 @@ def _pair(kept: Tensor, moved: Tensor, fixed: int) -> Tensor:
 
 def _full(points: Tensor, flow: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
     """Points as (M, 2) and the flow, both in at least float32."""
-    points = points if points.dtype == torch.float64 else points.float()
+    points = full(points)
     return points.reshape(-1, 2), {name: flow[name].to(points.dtype) for name in FLOW_OUTPUTS}

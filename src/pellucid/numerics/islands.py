@@ -16,12 +16,20 @@ def autocast_off(device: torch.device) -> AbstractContextManager:
     return torch.autocast(device.type, enabled=False) if torch.amp.is_autocast_available(device.type) else nullcontext()
 
 
+def full(tensor: Tensor) -> Tensor:
+    """The same numbers in at least float32; float64 stays float64."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
 def island(function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
     """`function(*tensors)` with autocast off, in the backward pass too, whose own surroundings may differ; it keeps only its inputs.
 
     The forward pass is done again in the backward pass: memory is that of the inputs. `function` uses no random numbers.
     """
-    return _Island.apply(function, *tensors)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return _Island.apply(function, *tensors)
+    with autocast_off(tensors[0].device):
+        return function(*tensors)
 
 
 class _Island(torch.autograd.Function):

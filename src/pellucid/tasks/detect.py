@@ -11,6 +11,7 @@ from ..geometry import Boxes, Shape
 from ..geometry.boxes import box_ciou
 from ..losses.boxes import ciou_loss, distance_l1, stride_l1
 from ..models.head import Stem
+from ..numerics.islands import full
 from ..types import Instances
 from .base import Overlap, Task, Term
 
@@ -43,7 +44,7 @@ def no_targets(instances: Instances, size: int) -> Mapping[str, Tensor]:
 
 def box_shapes(outputs: Mapping[str, Tensor], points: Tensor, strides: Tensor) -> Mapping[str, Tensor]:
     """Boxes (B, A, 4) in canvas pixels from distances l, t, r, b in strides, measured from the anchor centre."""
-    distances = outputs["box"].float() * strides[..., None]
+    distances = full(outputs["box"]) * strides[..., None]
     return {"boxes": torch.cat((points - distances[..., :2], points + distances[..., 2:]), -1)}
 
 

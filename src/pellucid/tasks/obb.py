@@ -13,6 +13,7 @@ from ..geometry.rboxes import RBoxes, canonical, probiou, rbox_bounds
 from ..geometry.suppress_rotated import rotated_nms
 from ..losses.rboxes import angle_loss, nearest_l1, nearest_stride_l1, probiou_loss, rotated_l1, rotated_stride_l1
 from ..models.head import Stem
+from ..numerics.islands import full
 from ..types import Instances
 from .base import Overlap, Task, Term
 from .detect import BOX_STEM, SMALLEST_WINDOW
@@ -65,8 +66,8 @@ def rbox_shapes(outputs: Mapping[str, Tensor], points: Tensor, strides: Tensor) 
 
     theta is the raw output (Eq. 13).
     """
-    low, high = (outputs["box"].float() * strides[..., None]).chunk(2, -1)
-    theta = outputs["angle"].float()  # (B, A, 1)
+    low, high = (full(outputs["box"]) * strides[..., None]).chunk(2, -1)
+    theta = full(outputs["angle"])  # (B, A, 1)
     u, v = ((high - low) / 2).chunk(2, -1)
     c, s = theta.cos(), theta.sin()
     centre = points + torch.cat((u * c - v * s, u * s + v * c), -1)

@@ -19,6 +19,7 @@ from ..losses.keypoints import LEAST_SIGMA, by_labelled_point, oks_loss, rle_los
 from ..models.flow import FLOW_OUTPUTS, RealNVP
 from ..models.head import Stem
 from ..numerics.constants import constant
+from ..numerics.islands import full
 from ..types import Instances
 from .base import Overlap, Task, Term, by_pair
 from .detect import BOX_STEM, L1_LOSSES, box_shapes, box_similarity, box_window
@@ -115,7 +116,7 @@ def keypoint_targets(instances: Instances, size: int, points: int) -> Mapping[st
 
 def keypoint_shapes(outputs: Mapping[str, Tensor], points: Tensor, strides: Tensor, dims: int) -> Mapping[str, Tensor]:
     """Boxes, and keypoints (B, A, K, 3): anchor centre + raw x stride in canvas pixels, and the probability that the point is labelled."""
-    raw = outputs["points"].float()
+    raw = full(outputs["points"])
     raw = raw.unflatten(-1, (raw.shape[-1] // dims, dims))
     places = points[..., None, :] + raw[..., :2] * strides[..., None, None]
     seen = raw[..., 2:].sigmoid() if dims == 3 else torch.ones_like(places[..., :1])
