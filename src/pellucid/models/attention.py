@@ -5,16 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..numerics.islands import autocast_off
+from ..numerics.islands import full, island
 from .blocks import ConvUnit
 
 
 def attention_weights(q: Tensor, k: Tensor) -> Tensor:
-    """softmax(q^T k / sqrt(d)) in at least float32, autocast off; q, k (B, H, d, L) -> (B, H, L, L) in the dtype of q."""
-    with autocast_off(q.device):
-        wide = torch.promote_types(q.dtype, torch.float32)
-        logits = q.to(wide).transpose(-2, -1) @ k.to(wide) * q.shape[-2] ** -0.5
-        return logits.softmax(-1).to(q.dtype)
+    """softmax(q^T k / sqrt(d)) in at least float32, autocast off in both passes; q, k (B, H, d, L) -> (B, H, L, L) in the dtype of q."""
+    (weights,) = island(_weights, q, k)
+    return weights
+
+
+def _weights(q: Tensor, k: Tensor) -> tuple[Tensor]:
+    logits = full(q).transpose(-2, -1) @ full(k) * q.shape[-2] ** -0.5  # the sum may pass 65,504 before it is scaled
+    return (logits.softmax(-1).to(q.dtype),)
 
 
 class Attention(nn.Module):
