@@ -29,11 +29,6 @@ def probe():
     return Attention(256).eval(), torch.randn(1, 256, 20, 20) * 100
 
 
-def block:
-    """Statistics of an untrained BatchNorm in evaluation: values pass as they are."""
-    return block.eval()
-
-
 def test_plain_logits_leave_the_range_of_float16(probe):
     block, x = probe
     with torch.no_grad():
