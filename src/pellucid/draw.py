@@ -18,6 +18,7 @@ from .geometry.polygons import Polygons, mask_rings
 from .geometry.rboxes import RBoxes
 from .types import Instances
 
+FEW = 8  # objects in a picture beside which tags may be larger than what they name
 GAP = 4  # pixels between the pictures of a sheet
 TINT = 90  # of 255: how much of a mask's colour lies over the picture
 Color = tuple[int, int, int]
@@ -107,8 +108,8 @@ def class_color(label: int) -> Color:
 def draw(image: np.ndarray, instances: Instances, names: Sequence[str], labels: bool = True) -> np.ndarray:
     """A copy of `image` (h, w, 3) uint8 with the objects (in its pixels) outlined and, if `labels`, named with class and score.
 
-    Lines and text grow with the picture. Tags never cover each other: the best objects are served first, and where there is no room for
-    name and score there is the score alone, or nothing.
+    Lines and text grow with the picture. Tags never cover each other, and among many objects none is larger than its own: the best objects
+    are served first, and where there is no room for name and score there is the score alone, or nothing.
     """
     picture = Image.fromarray(np.ascontiguousarray(image))
     pen = ImageDraw.Draw(picture)
@@ -125,7 +126,7 @@ def draw(image: np.ndarray, instances: Instances, names: Sequence[str], labels: 
         tags = _Tags(pen, picture.size, ImageFont.load_default(size=max(10.0, unit / 55)))
         bounds = next(iter(instances.shapes.values())).bounds().tolist()
         for words, box, color in reversed(list(zip(captions(instances, names), bounds, colors, strict=True))):
-            tags.place(words, box, color)
+            tags.place(words, box, color, small=len(instances) > FEW)
     return np.asarray(picture)
 
 
@@ -168,12 +169,14 @@ class _Tags:
         self.font = font
         self.taken = np.zeros((0, 4))
 
-    def place(self, words: Sequence[str], box: Sequence[float], color: Color) -> None:
-        """Draw the first of `words` that has room above, inside or below the box; nothing if none has."""
+    def place(self, words: Sequence[str], box: Sequence[float], color: Color, small: bool) -> None:
+        """Draw the first of `words` that has room above, inside or below the box; nothing if none has. `small`: no larger than the box."""
         for text in words:
             left, top, right, bottom = self.pen.textbbox((0, 0), text, font=self.font)
             pad = max(1, round((bottom - top) / 5))
             width, height = right - left + 2 * pad, bottom - top + 2 * pad
+            if small and width * height > (box[2] - box[0]) * (box[3] - box[1]):
+                continue
             x = max(0, min(box[0], self.size[0] - width))
             above, inside, below = box[1] - height, box[1], box[3]
             roomy = box[3] - box[1] > 4 * height

@@ -43,6 +43,16 @@ def test_tags_stay_within_the_picture(box):
     assert with_tag.sum() > without.sum() + 100
 
 
+def test_no_tag_in_a_crowd_is_larger_than_its_object(monkeypatch):
+    texts = []
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda self, at, words, **style: texts.append(words))
+    boxes = [[20 * i, 50, 20 * i + 12, 62] for i in range(12)]
+    draw(GROUND, objects([*boxes, [0, 100, 150, 200]], scores=[0.5] * 12 + [0.9]), ["tree"])
+    assert texts == ["tree 0.90"]
+    draw(GROUND, objects(boxes[:3], scores=[0.5] * 3), ["tree"])
+    assert len(texts) > 1
+
+
 def test_tags_of_a_crowd_never_cover_each_other(monkeypatch):
     fills, texts = [], []
     rectangle, text = ImageDraw.ImageDraw.rectangle, ImageDraw.ImageDraw.text

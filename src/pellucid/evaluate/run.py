@@ -112,7 +112,7 @@ def evaluate(
     notes = [] if any(row["n"] for meter in scores.values() for row in meter.per_class) else ["no ground truth: the scores are undefined"]
     notes += next(iter(meters.values())).coco.notes()
     stated = [text for text in (METRICS[kind].states(index) for kind in task.metrics) if text]
-    return Scores(task.name, images, "; ".join((_protocol(chosen), *stated)), scores, tuple(notes))
+    return Scores(task.name, images, "; ".join((_protocol(chosen, task), *stated)), scores, tuple(notes))
 
 
 @torch.no_grad()
@@ -240,13 +240,13 @@ def _few(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
-def _protocol(chosen: EvaluateSettings) -> str:
-    tool = f"faster-coco-eval {version('faster-coco-eval')}"
+def _protocol(chosen: EvaluateSettings, task: Task) -> str:
+    by_tool = any(METRICS[kind].score is None for kind in task.metrics)
+    tool = f", best {BEST} of a class on an image, crowds ignored, by faster-coco-eval {version('faster-coco-eval')}" if by_tool else ""
     weights = f"; {chosen.weights} weights" if chosen.weights else ""
     return (
-        f"COCO AP at IoU 0.50:0.95, best {BEST} of a class on an image, crowds ignored, by {tool}; score >= {chosen.conf}, "
-        f"at most {chosen.max_det} objects; e2e: top-k of the one-to-one branch; nms: one-to-many branch, IoU {chosen.iou}; "
-        f"precision {chosen.precision}{weights}"
+        f"COCO AP at IoU 0.50:0.95{tool}; score >= {chosen.conf}, at most {chosen.max_det} objects; e2e: top-k of the one-to-one branch; "
+        f"nms: one-to-many branch, IoU {chosen.iou}; precision {chosen.precision}{weights}"
     )
 
 

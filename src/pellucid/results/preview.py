@@ -12,6 +12,8 @@ from ..data.index import Index
 from ..draw import contact_sheet
 from ..types import Instances
 
+OUTLINES = {"masks", "polygons", "rboxes"}  # shapes beside which a box says nothing more
+
 
 def label_sheet(index: Index, count: int = 16, columns: int = 4, tile: int = 480) -> Image.Image:
     """A sheet of `count` pictures, taken evenly from all of them, with their objects drawn as the task sees them."""
@@ -23,4 +25,4 @@ def label_sheet(index: Index, count: int = 16, columns: int = 4, tile: int = 480
 def telling_shapes(instances: Instances) -> Instances:
     """The objects without their boxes where another shape says how far they reach."""
     others = {name: shape for name, shape in instances.shapes.items() if name != "boxes"}
-    return replace(instances, shapes=others) if any(shape.extent for shape in others.values()) else instances
+    return replace(instances, shapes=others) if OUTLINES & set(others) else instances

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,20 @@ from ..data.images import read_image
 from ..data.index import Index
 from ..draw import contact_sheet
 from ..evaluate.run import Scores
-from ..geometry import Boxes
+from ..geometry import Boxes, Shape
+from ..geometry.affine import scaling
+from ..geometry.keypoints import Keypoints
+from ..geometry.masks import unpack_bits
+from ..geometry.rboxes import RBoxes
+from ..geometry.rle import Rle
+from ..results.preview import telling_shapes
 from ..types import Batch, Instances
 from .charts import heat_map, label_plot, line_chart, training_curves
 from .folder import whole_file, write_json, write_rows
 
 SHOWN = 16  # pictures on a preview sheet
 SHOWN_SCORE = 0.25
+MASK_STRIDE = 4  # pixels of the canvas to a cell of the masks taught
 
 
 def write_scores(folder: Path, scores: Scores, index: Index, plots: bool = True, predictions: bool = True) -> None:
@@ -46,14 +53,25 @@ def plot_labels(folder: Path, index: Index) -> None:
 def plot_batch(path: Path, batch: Batch, names: Sequence[str]) -> None:
     """A sheet of training images as the network sees them, with their targets."""
     images = batch.images[:SHOWN].permute(0, 2, 3, 1).cpu().numpy()
-    contact_sheet(list(images), targets_of(batch)[:SHOWN], names).save(path, quality=90)
+    shown = [telling_shapes(objects) for objects in targets_of(batch)[:SHOWN]]
+    contact_sheet(list(images), shown, names, labels=len(names) > 1).save(path, quality=90)
+
+
+TAUGHT: Mapping[str, Callable[[torch.Tensor], Shape]] = {  # from the rows of `Targets.truth` to what can be drawn
+    "boxes": Boxes,
+    "rboxes": RBoxes,
+    "keypoints": lambda rows: Keypoints(rows, None),
+    "masks": lambda rows: Rle.of_masks(unpack_bits(rows)).warp(scaling(MASK_STRIDE, MASK_STRIDE)),
+}
 
 
 def targets_of(batch: Batch) -> list[Instances]:
-    """The targets of each image as boxes."""
+    """The targets of each image, canvas pixels."""
     whole = batch.targets.to("cpu")
-    rows = zip(whole.labels, whole.boxes, whole.valid, strict=True)
-    return [Instances(labels[valid], {"boxes": Boxes(boxes[valid])}) for labels, boxes, valid in rows]
+    return [
+        Instances(labels[valid], {name: TAUGHT[name](rows[row][valid]) for name, rows in whole.truth.items()})
+        for row, (labels, valid) in enumerate(zip(whole.labels, whole.valid, strict=True))
+    ]
 
 
 def plot_curves(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
@@ -79,7 +97,7 @@ def _plot_scores(folder: Path, scores: Any, index: Index) -> None:
 
 def _plot_predictions(path: Path, found: Mapping[int, Instances], index: Index) -> None:
     rows = sorted(found)[:SHOWN]
-    kept = [found[row][confident(found[row])].to("cpu") for row in rows]
+    kept = [telling_shapes(found[row][confident(found[row])].to("cpu")) for row in rows]
     if rows:
         contact_sheet([read_image(index.path(row)) for row in rows], kept, index.names).save(path, quality=90)
 

@@ -1,0 +1,35 @@
+"""Previews of training batches show what every task is taught."""
+
+import pytest
+from PIL import Image
+
+from pellucid.augment.apply import apply
+from pellucid.config import TrainConfig
+from pellucid.geometry.keypoints import Keypoints
+from pellucid.geometry.rboxes import RBoxes
+from pellucid.geometry.rle import Rle
+from pellucid.results.preview import telling_shapes
+from pellucid.train.report import plot_batch, targets_of
+from pellucid.train.run import TrainingData, loading_of, open_all
+from pellucid.zoo import make_task
+
+SHOWN = {"segment": ("nuclei", {"masks": Rle}), "pose": ("quokka", {"keypoints": Keypoints}), "obb": ("nuclei-obb", {"rboxes": RBoxes})}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_preview_shows_what_is_taught(name, tmp_path):
+    data, kinds = SHOWN[name]
+    config = TrainConfig(model=f"{name}-n", data=data, imgsz=128, batch=4, workers=0)
+    dataset, _, card = open_all(config)
+    loader = TrainingData(dataset, make_task(card), **loading_of(config)).train_dataloader()
+    batch = apply(next(iter(loader)))
+    objects = targets_of(batch)
+    assert sum(len(each) for each in objects) == batch.targets.valid.sum() > 0
+    for each in objects:
+        shown = telling_shapes(each).shapes
+        assert {key: type(shape) for key, shape in shown.items() if key != "boxes"} == kinds
+        outline = next(iter(shown.values())).bounds()
+        assert (outline - each.shapes["boxes"].data).abs().max() < 12 or name != "segment"  # cells of 4 pixels
+    plot_batch(tmp_path / "sheet.jpg", batch, card.names)
+    with Image.open(tmp_path / "sheet.jpg") as sheet:
+        assert sheet.width > 900
