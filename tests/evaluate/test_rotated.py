@@ -13,6 +13,7 @@ from shapely.geometry import Polygon
 
 from pellucid.data.index import IndexBuilder
 from pellucid.evaluate.coco import CocoMetric
+from pellucid.evaluate.rotated import score_rboxes
 from pellucid.geometry import Boxes
 from pellucid.geometry.rboxes import RBoxes, rbox_bounds
 from pellucid.types import ImageMeta, Instances, Prediction
@@ -166,6 +167,15 @@ def test_the_order_of_images_does_not_matter():
     merged = CocoMetric(index, ("obb",))
     merged.merge([part.state() for part in parts[::-1]])
     assert merged.compute() == scored(index, found).compute()
+
+
+def test_another_overlap_is_another_score():
+    index = make_index([[(0, [50.0, 50, 40, 20, 0.2], False)]])
+    found = {0: prediction(index, 0, [0], [[52.0, 51, 40, 16, 0.3]], [0.9]).instances}
+    exact = score_rboxes(index, found)["precision"]
+    all_alike = score_rboxes(index, found, lambda a, b: torch.ones(len(a), len(b)))["precision"]
+    assert 0 < exact[exact > -1].mean() < 1
+    assert all_alike[all_alike > -1].mean() == 1
 
 
 def test_no_ground_truth_is_undefined_not_zero():

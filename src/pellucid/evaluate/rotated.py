@@ -6,7 +6,7 @@ detections count, not only the best hundred, since aerial images hold more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ..types import Instances
 if TYPE_CHECKING:
     from ..data.index import Index
 
+Overlaps = Callable[[Tensor, Tensor], Tensor]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
 RANGES = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])  # square pixels: all, small, medium, large
@@ -44,23 +45,24 @@ def _rounded(instances: Instances) -> Tensor:
     return torch.cat((data[:, :4].round(decimals=3), data[:, 4:].round(decimals=6)), 1)
 
 
-def score_rboxes(index: Index, found: Mapping[int, Instances]) -> dict[str, np.ndarray]:
+def score_rboxes(index: Index, found: Mapping[int, Instances], overlap: Overlaps = pairwise_rbox_iou) -> dict[str, np.ndarray]:
     """Precision (T, R, classes, areas, 1) and recall (T, classes, areas, 1), classes by the user's id; -1 where there is no ground truth.
 
-    `found` holds the predictions of each image row; rows that are not in it do not count.
+    `found` holds the predictions of each image row; rows that are not in it do not count. `overlap` says what is compared with the
+    thresholds: (n, 5), (m, 5) -> (n, m).
     """
     rows = sorted(found, key=lambda row: int(index.ids[row]))  # as the COCO tool orders images: it decides between equal scores
-    images = [_matches(found[row], index.instances(row)) for row in rows]
+    images = [_matches(found[row], index.instances(row), overlap) for row in rows]
     parts = [accumulate([image[label] for image in images if label in image]) for label in np.argsort(index.category_ids)]
     precision, recall = np.stack([part[0] for part in parts], 2), np.stack([part[1] for part in parts], 1)
     return {"precision": precision[..., None], "recall": recall[..., None]}
 
 
-def _matches(found: Instances, truth: Instances) -> dict[int, Matches]:
+def _matches(found: Instances, truth: Instances, compare: Overlaps) -> dict[int, Matches]:
     """By class, for the classes that were seen or found on one image."""
     boxes, objects = _rounded(found), _rounded(truth)
     crowd = np.zeros(len(truth), np.bool_) if truth.ignore is None else truth.ignore.numpy()
-    overlap = pairwise_rbox_iou(boxes, objects).numpy()
+    overlap = compare(boxes, objects).numpy()
     if crowd.any():
         overlap[:, crowd] = pairwise_rbox_iou(boxes, objects[torch.from_numpy(crowd)], of_first=True).numpy()
     assert found.scores is not None
