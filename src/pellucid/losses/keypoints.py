@@ -14,11 +14,12 @@ from ..geometry.boxes import box_area
 from ..geometry.keypoints import point_similarity
 from ..models.flow import FLOW_OUTPUTS, log_density
 from ..numerics.constants import constant
-from ..numerics.islands import full, island
+from ..numerics.islands import damped, full, island
 from ..types import Pairs
 
 LIMIT = 100.0  # of a coordinate of the residual, in sigmas
 LEAST_SIGMA = 0.05  # strides; with it the density is bounded, so its negative logarithm has a floor of its own
+STEEPEST = 100.0  # slope of a coordinate's density whose gradient is a float16
 RAW_LIMIT = -30.0  # sigmoid of less would make 1 / sigma overflow
 
 
@@ -72,7 +73,8 @@ def residual_nll(
     With e = (found - truth) / sigma, cut at `limit`, and sigma = least + (1 - least) sigmoid(raw): sum over x and y of
     log sigma + log 2 sigma + |e|, less 2 log phi(e) as "double" prints it (arXiv 2606.03748, Eq. 10-11, the density counted for x and
     for y); or each once, as "single" (arXiv 2107.11291, Eq. 8). The whole is an island in at least float32: a residual of ordinary
-    training passes the range of float16.
+    training passes the range of float16. So does the gradient of a single point with a small sigma, 2 e / sigma: where it is returned in
+    float16, the slopes by residual and by sigma are cut at `STEEPEST`.
     """
     density = partial(_nll, times=2 if form == "double" else 1, least_sigma=least_sigma, limit=limit)
     (nll,) = island(density, found, truth, raw_sigma, seen, *(flow[name] for name in FLOW_OUTPUTS))
@@ -84,9 +86,25 @@ def _nll(
 ) -> tuple[Tensor]:
     residual = torch.where(seen[..., None], full(found) - full(truth), 0.0)
     raw = torch.where(seen[..., None], full(raw_sigma), 0.0).clamp(min=RAW_LIMIT)
-    sigma = least_sigma + (1 - least_sigma) * raw.sigmoid()
+    if raw_sigma.dtype == torch.float16:
+        residual, raw = _cut_slopes(residual, raw, times, least_sigma, limit)
+    sigma = _sigma(raw, least_sigma)
     log_sigma = sigma.log() if least_sigma else logsigmoid(raw)
     e = (residual / sigma).clamp(-limit, limit)
     laplace = (times * log_sigma + e.abs()).sum(-1) + 2 * math.log(2)
     nll = laplace - times * log_density(e, dict(zip(FLOW_OUTPUTS, flow, strict=True)))
     return (torch.where(seen, nll, 0.0),)
+
+
+def _sigma(raw: Tensor, least: float) -> Tensor:
+    return least + (1 - least) * raw.sigmoid()
+
+
+def _cut_slopes(residual: Tensor, raw: Tensor, times: int, least_sigma: float, limit: float) -> tuple[Tensor, Tensor]:
+    """The same residual and raw sigma, with gradients of at most `STEEPEST` times the loss's where phi is the normal density."""
+    with torch.no_grad():
+        sigma = _sigma(raw, least_sigma)
+        e = (residual / sigma).abs().clamp(max=limit)
+        by_residual, by_raw = (1 + times * e) / sigma, times + e + times * e.square()
+        of_residual, of_raw = ((STEEPEST / slope).clamp(max=1) for slope in (by_residual, by_raw))
+    return damped(residual, of_residual), damped(raw, of_raw)

@@ -50,3 +50,20 @@ class _Island(torch.autograd.Function):
             wanted = [tensor for tensor in tensors if tensor.requires_grad]
             found = iter(torch.autograd.grad(ctx.function(*tensors), wanted, gradients, allow_unused=True))
         return (None, *(next(found) if tensor.requires_grad else None for tensor in tensors))
+
+
+def damped(tensor: Tensor, factor: Tensor) -> Tensor:
+    """`tensor`, whose gradient is multiplied by `factor`, which broadcasts to it and gets none."""
+    return _Damped.apply(tensor, factor)
+
+
+class _Damped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(factor)
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.saved_tensors[0], None

@@ -13,7 +13,7 @@ class LossScale:
     first steps of large batches, where the sum of q is still below 1.
     """
 
-    def __init__(self, device: torch.device | str, enabled: bool, start: float = 1024.0, interval: int = 2000) -> None:
+    def __init__(self, device: torch.device | str, enabled: bool, start: float = 256.0, interval: int = 2000) -> None:
         self.enabled, self.interval = enabled, interval
         self.scale = torch.full((), start if enabled else 1.0, device=device)
         self.good = torch.zeros((), device=device)
