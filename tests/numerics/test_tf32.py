@@ -18,7 +18,7 @@ STATES = {
     "new: products": "b.cuda.matmul.fp32_precision = 'tf32'",
     "new: convolutions full": "b.cudnn.conv.fp32_precision = 'ieee'",
     "new: all on": "b.fp32_precision = 'tf32'",
-    "new: all off": "b.fp32_precision = 'ieee'",
+    "new: all off": "b.cuda.matmul.fp32_precision = b.cudnn.conv.fp32_precision = b.cudnn.rnn.fp32_precision = 'ieee'",
     "mixed": "b.cuda.matmul.allow_tf32 = True; b.cudnn.conv.fp32_precision = 'ieee'",
 }
 LOOK = """
