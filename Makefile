@@ -1,6 +1,10 @@
 # make setup      .venv with the package and its development tools (once)
 # make test       the test suite, without the tests that need a GPU
 # make test-gpu   the tests that need a GPU
+# make goldens    compare the frozen figures; make reseal NAME=... REASON='...' freezes one anew
+# make gate       lint, types, tests and goldens: all that needs no accelerator
+# make gate-gpu   GPU tests, GPU goldens and notebooks in full, as one table and a results file; PART=k one part of at most 9 minutes
+# make golden-gpu the bands of the GPU goldens, over five seeds; TASK=... for one
 # make demo       check, train, val and predict on the pictures that ship; TASK=detect, segment, pose or obb
 # make lint       ruff and mypy
 
@@ -10,8 +14,10 @@ STAMP := .venv/.installed
 PYTEST_ARGS ?=
 TASK ?= detect
 DEMO_ARGS ?=
+PART ?=
+GATE_ARGS ?=
 
-.PHONY: setup test test-gpu demo lint
+.PHONY: setup test test-gpu demo lint goldens reseal gate gate-gpu golden-gpu
 
 setup: $(STAMP)
 
@@ -27,6 +33,20 @@ test: $(STAMP)
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
+
+goldens: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python goldens/make.py
+
+reseal: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python goldens/make.py $(NAME) --reseal "$(REASON)"
+
+gate: lint goldens test
+
+gate-gpu: $(STAMP)
+	$(BIN)/python goldens/gate.py $(if $(PART),--part $(PART)) $(GATE_ARGS)
+
+golden-gpu: $(STAMP)
+	$(BIN)/python goldens/bands.py $(if $(filter command line,$(origin TASK)),--task $(TASK))
 
 demo: $(STAMP)
 	$(BIN)/python demo/run.py --task $(TASK) $(DEMO_ARGS)

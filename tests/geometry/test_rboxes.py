@@ -6,8 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapely import intersection
-from shapely.geometry import MultiPoint, Polygon, box
 
 from pellucid.geometry.affine import about, compose, rotation, scaling, translation
 from pellucid.geometry.rboxes import (
@@ -34,7 +32,9 @@ def random_rboxes(count: int, seed: int, dtype=torch.float64) -> torch.Tensor:
     return (rand * torch.tensor([60, 60, 40, 20, 4 * PI]) + torch.tensor([0, 0, 1, 1, -2 * PI])).to(dtype)
 
 
-def polygon(values) -> Polygon:
+def polygon(values):
+    from shapely.geometry import Polygon  # an oracle that a machine for GPU tests need not have
+
     return Polygon(rbox_corners(torch.as_tensor(values, dtype=torch.float64)).tolist())
 
 
@@ -78,6 +78,8 @@ def test_the_ends_of_the_range_are_half_open(theta, dtype):
 @given(rbox, rbox)
 @settings(deadline=None, max_examples=300)
 def test_intersection_equals_shapely(first, second):
+    from shapely import intersection
+
     a, b = (torch.tensor(values, dtype=torch.float64) for values in (first, second))
     expected = intersection(polygon(first), polygon(second), grid_size=1e-9).area  # without a grid GEOS fails on nearly equal edges
     found = rbox_intersection(a, b).item()
@@ -130,6 +132,8 @@ def test_touching_boxes_share_nothing():
 @given(rbox)
 @settings(deadline=None)
 def test_visible_share_equals_shapely(values):
+    from shapely import box, intersection
+
     shape, frame = polygon(values), box(0, 0, 180, 120)
     share = RBoxes(torch.tensor([values], dtype=torch.float64)).visible(120, 180).item()
     assert share == pytest.approx(intersection(shape, frame, grid_size=1e-9).area / shape.area, abs=1e-6)
@@ -175,6 +179,8 @@ def test_corners_in_any_order_give_the_box_back(values, order):
 
 
 def test_four_points_get_the_least_rectangle_around_them():
+    from shapely.geometry import MultiPoint
+
     points = torch.rand(200, 4, 2, generator=torch.Generator().manual_seed(7), dtype=torch.float64) * 50
     found = RBoxes.from_corners(points)
     expected = torch.tensor([MultiPoint(p.tolist()).minimum_rotated_rectangle.area for p in points], dtype=torch.float64)

@@ -1,0 +1,231 @@
+"""The green gate of an accelerator: `python goldens/gate.py [--part K] [--out FOLDER] [--plan]`.
+
+GPU tests, a file at a time, come first and end the gate where one fails; then the GPU goldens; then the notebooks in full. The steps are
+cut into parts of at most nine minutes, the same cut every time. One table says what passed, what was skipped and why, and how long it took.
+The results of all parts on the same sources, device and versions gather in one file, which says whether the whole is green.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path.insert(0, str(HERE))
+
+from bands import TASKS, device_and_versions  # noqa: E402
+
+PART_SECONDS = 540  # what one part may take
+PLANNED_SECONDS = 420  # what its steps are expected to take
+EXPECTED = {"tests": 60, "golden": 60, "notebook": 75}  # seconds of a step
+LONGER = {"tests/gpu/test_tasks.py": 150}  # steps that take more
+NOTEBOOKS = ("demo_detect", "demo_segment", "demo_keypoints", "demo_obb", "development_gates")
+NO_TESTS = 5  # pytest's exit code, and that of a golden that has not been made
+SOURCES = ("src", "tests", "goldens", "notebooks", "bench")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process of the gate."""
+
+    kind: str  # tests, golden or notebook
+    name: str
+    words: tuple[str, ...]  # after the interpreter
+
+    @property
+    def expected(self) -> int:
+        return LONGER.get(self.name, EXPECTED[self.kind])
+
+
+@dataclass
+class Outcome:
+    """What became of a step."""
+
+    name: str
+    kind: str
+    status: str  # passed, failed, skipped
+    passed: int = 0
+    failed: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # reason -> how often
+    seconds: float = 0.0
+    said: str = ""  # the end of what it printed
+
+
+def gpu_test_files(root: Path = ROOT) -> list[str]:
+    """Files with tests of the GPU: those among other tests first, since they are small."""
+    found = [path.relative_to(root) for path in (root / "tests").rglob("test_*.py") if re.search(r"\bmark\.gpu\b", path.read_text("utf-8"))]
+    return [str(path) for path in sorted(found, key=lambda path: (path.parts[1] == "gpu", LONGER.get(str(path), 0), str(path)))]
+
+
+def all_steps(root: Path = ROOT) -> list[Step]:
+    tests = [Step("tests", path, ("-m", "pytest", "-q", "-x", "-m", "gpu", path)) for path in gpu_test_files(root)]
+    goldens = [Step("golden", f"overfit-{task}", ("goldens/bands.py", "--check", "--task", task)) for task in TASKS]
+    return [*tests, *goldens, *(Step("notebook", f"notebooks/{name}.py", (f"notebooks/{name}.py",)) for name in NOTEBOOKS)]
+
+
+def cut(steps: Iterable[Step]) -> list[list[Step]]:
+    """The steps in their order, in parts whose expected time fits."""
+    parts: list[list[Step]] = [[]]
+    for step in steps:
+        if parts[-1] and sum(each.expected for each in parts[-1]) + step.expected > PLANNED_SECONDS:
+            parts.append([])
+        parts[-1].append(step)
+    return parts
+
+
+def run_step(step: Step, seconds: float, folder: Path, root: Path = ROOT) -> Outcome:
+    """Run one step within so many seconds."""
+    report = folder / "junit.xml"
+    report.unlink(missing_ok=True)
+    words = [sys.executable, *step.words, *([f"--junitxml={report}"] if step.kind == "tests" else [])]
+    environment = {**os.environ, "PELLUCID_FULL": "1"} if step.kind == "notebook" else dict(os.environ)
+    began = time.perf_counter()
+    try:
+        done = subprocess.run(
+            words,
+            cwd=root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=max(seconds, 1),
+            check=False,
+        )
+        code, said = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        code, said = 124, f"{_text(late.stdout)}\nended after {seconds:.0f} s, the time that the part had left"
+    taken = round(time.perf_counter() - began, 1)
+    if report.is_file():
+        return read_report(step, report, code, taken, said[-2000:])
+    status = {0: "passed", NO_TESTS: "skipped"}.get(code, "failed")
+    reason = {said.strip().splitlines()[-1]: 1} if status == "skipped" and said.strip() else {}
+    return Outcome(step.name, step.kind, status, int(status == "passed"), int(status == "failed"), reason, taken, said[-2000:])
+
+
+def read_report(step: Step, report: Path, code: int, seconds: float, said: str) -> Outcome:
+    """Counts and reasons from pytest's own report; a file of which every test was skipped is skipped."""
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    reasons = Counter(str(skip.get("message", "")) for case in cases if (skip := case.find("skipped")) is not None)
+    passed = len(cases) - failed - reasons.total()
+    status = "failed" if failed or code not in (0, NO_TESTS) else "passed" if passed else "skipped"
+    return Outcome(step.name, step.kind, status, passed, failed or int(status == "failed"), dict(reasons), seconds, said)
+
+
+def run_part(steps: Sequence[Step], folder: Path, root: Path = ROOT) -> list[Outcome]:
+    """The outcomes up to the first failed test, or all of them."""
+    ends, outcomes = time.perf_counter() + PART_SECONDS, []
+    for step in steps:
+        outcomes.append(run_step(step, ends - time.perf_counter(), folder, root))
+        print(f"{outcomes[-1].status:8} {outcomes[-1].seconds:7.1f} s  {step.name}", file=sys.stderr, flush=True)
+        if step.kind == "tests" and outcomes[-1].status == "failed":
+            break
+    return outcomes
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """One line a step, the sums, and the reasons of what was skipped."""
+    width = max(len(outcome.name) for outcome in outcomes)
+    head = f"{'':{width}}  passed  failed  skipped  seconds"
+    rows = [(o.name, o.passed, o.failed, sum(o.skipped.values()), o.seconds) for o in outcomes]
+    rows.append(("all", *(sum(row[i] for row in rows) for i in range(1, 5))))
+    lines = [f"{name:{width}}  {passed:6}  {failed:6}  {skipped:7}  {seconds:7.1f}" for name, passed, failed, skipped, seconds in rows]
+    reasons: Counter[str] = Counter()
+    for outcome in outcomes:
+        reasons.update(outcome.skipped)
+    return "\n".join([head, *lines, *(f"skipped {count}: {reason}" for reason, count in sorted(reasons.items()))])
+
+
+def digest(root: Path = ROOT) -> str:
+    """Of all sources that the gate runs, so that parts of different trees never make one green."""
+    whole = hashlib.sha256()
+    for path in sorted(path for name in SOURCES for path in (root / name).rglob("*.py")):
+        whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def merged(
+    old: dict[str, Any] | None, outcomes: Sequence[Outcome], steps: Sequence[Step], machine: dict[str, Any], tree: str
+) -> dict[str, Any]:
+    """The results file: earlier outcomes of the same tree and machine stay, those of these steps are replaced."""
+    same = old is not None and old["tree"] == tree and all(old[key] == machine[key] for key in machine)
+    kept = {row["name"]: row for row in (old or {"steps": []})["steps"]} if same else {}
+    kept |= {outcome.name: asdict(outcome) for outcome in outcomes}
+    rows = [kept[step.name] for step in steps if step.name in kept]
+    sums = {key: sum(row[key] for row in rows) for key in ("passed", "failed", "seconds")}
+    skipped: Counter[str] = Counter()
+    for row in rows:
+        skipped.update(row["skipped"])
+    green = len(rows) == len(steps) and not sums["failed"] and all(row["status"] == "passed" for row in rows if row["kind"] != "tests")
+    missing = [step.name for step in steps if step.name not in kept]
+    head = {"gate": "gpu", **machine, "tree": tree, "green": green, **sums, "skipped": dict(skipped), "missing": missing}
+    return {**head, "seconds": round(sums["seconds"], 1), "steps": rows}
+
+
+def results_path(machine: dict[str, Any], folder: Path) -> Path:
+    words = f"gate {machine['device']} torch {machine['versions']['torch'].split('+')[0]}"
+    return folder / (re.sub(r"[^\w.]+", "-", words).lower() + ".json")
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", type=int, help="run this part alone, counted from 1")
+    parser.add_argument("--plan", action="store_true", help="say what the parts are, and run nothing")
+    parser.add_argument("--out", type=Path, help="write the results file here too, as $OUT of a lent machine")
+    given = parser.parse_args(words)
+    steps = all_steps()
+    parts = cut(steps)
+    if given.part is not None and not 1 <= given.part <= len(parts):
+        parser.error(f"--part: expected 1 to {len(parts)}, got {given.part}")
+    if given.plan:
+        for number, part in enumerate(parts, 1):
+            print(f"part {number}: about {sum(step.expected for step in part)} s", *(f"  {step.name}" for step in part), sep="\n")
+        return 0
+    machine = device_and_versions()
+    if machine["device"] == "none":
+        print("make gate-gpu: expected an accelerator, got none on this machine; every GPU test would be skipped, nothing was run")
+        return 1
+    return gate(parts if given.part is None else [parts[given.part - 1]], steps, machine, given.out)
+
+
+def gate(parts: Sequence[Sequence[Step]], steps: Sequence[Step], machine: dict[str, Any], out: Path | None) -> int:
+    """Run the parts, print the table, write the results; 0 where nothing failed."""
+    runs = HERE / "gpu" / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    path, outcomes = results_path(machine, runs), []
+    for part in parts:
+        outcomes += run_part(part, runs)
+        (runs / "junit.xml").unlink(missing_ok=True)
+        if any(outcome.status == "failed" for outcome in outcomes):
+            break
+    old = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    results = merged(old, outcomes, steps, machine, digest())
+    for target in (path, *([out / path.name] if out else [])):
+        target.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(table(outcomes))
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            print(f"\n{outcome.name}:\n{outcome.said}")
+    print(f"{path.relative_to(ROOT)}: {'green' if results['green'] else 'not yet green'}, {len(results['missing'])} steps not run")
+    return int(any(outcome.status == "failed" for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
