@@ -1,0 +1,28 @@
+"""Every setting of every verb: frozen dataclasses that are the command line, the YAML file and the Python signature at once.
+
+The line under a field is its help. A value that cannot be used is refused here, in one sentence, before anything is read or written.
+"""
+
+from __future__ import annotations
+
+from ..rules import REFUSED, STRIDE, check_key, merged, required
+from .about import EnvConfig, InfoConfig
+from .data import CheckConfig, TilesConfig
+from .train import AUGMENT_FIELDS, TrainConfig
+from .use import PredictConfig, ValConfig
+
+__all__ = [
+    "AUGMENT_FIELDS",
+    "REFUSED",
+    "STRIDE",
+    "CheckConfig",
+    "EnvConfig",
+    "InfoConfig",
+    "PredictConfig",
+    "TilesConfig",
+    "TrainConfig",
+    "ValConfig",
+    "check_key",
+    "merged",
+    "required",
+]

@@ -1,0 +1,123 @@
+"""The settings of scoring and of prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import UsageError
+from ..rules import shared_rules, tile_rules, within
+
+
+@dataclass(frozen=True)
+class ValConfig:
+    """Score a model on a data set, by both decode paths."""
+
+    model: str = ""
+    """A weights file (.safetensors, .ckpt) or a shipped name."""
+    data: str = ""
+    """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
+    split: str = "val"
+    """Which split to score."""
+    imgsz: int | None = None
+    """Side of the canvas in pixels; none given: the size that the model was trained at."""
+    batch: int = 16
+    """Images in a step."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    workers: int | None = None
+    """Processes that read pictures; none given: one a core, at most 8."""
+    precision: Literal["auto", "32", "16", "bf16"] = "auto"
+    """Arithmetic of the network."""
+    conf: float = 0.001
+    """Lowest score that counts; a higher one than the default lowers AP."""
+    iou: float = 0.7
+    """Overlap above which the suppression path drops the weaker object."""
+    max_det: int = 300
+    """Most objects kept in an image."""
+    tile: int | None = None
+    """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
+    overlap: int = 200
+    """Pixels that neighbouring tiles share, at least the size of your objects."""
+    single_cls: bool = False
+    """Treat all classes as one."""
+    project: str = "runs"
+    """Folder above all runs."""
+    name: str = ""
+    """Name of the run folder under <project>/<task>/; none given: val."""
+    exist_ok: bool = False
+    """Write into a run folder that exists, in place of a numbered new one."""
+    save_json: bool = True
+    """Write predictions.json in COCO form, with your own ids."""
+    plots: bool = True
+    """Draw confusion matrix, curves and sample predictions."""
+    strict: bool = False
+    """Make every warning about the data an error."""
+    json: bool = False
+    """Print the scores as one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        shared_rules(self)
+        tile_rules(self)
+        within(self, 0, 1, "conf", "iou")
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Find objects in pictures."""
+
+    model: str = ""
+    """A weights file (.safetensors, .ckpt) or a shipped name."""
+    source: str = ""
+    """A picture, a folder, a glob pattern, or a .txt list of pictures."""
+    imgsz: int | None = None
+    """Side of the canvas in pixels; none given: the size that the model was trained at."""
+    conf: float = 0.25
+    """Lowest score that is shown."""
+    iou: float = 0.7
+    """Overlap above which the suppression path drops the weaker object."""
+    max_det: int = 300
+    """Most objects kept in an image."""
+    path: Literal["e2e", "nms"] = "e2e"
+    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression."""
+    classes: tuple[int, ...] | None = None
+    """Keep only these of your class ids, as in 0,3."""
+    agnostic_nms: bool = False
+    """Suppress across classes (path nms)."""
+    batch: int = 1
+    """Images in a step."""
+    tile: int | None = None
+    """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
+    overlap: int = 200
+    """Pixels that neighbouring tiles share, at least the size of your objects."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    project: str = "runs"
+    """Folder above all runs."""
+    name: str = ""
+    """Name of the run folder under <project>/<task>/; none given: predict."""
+    exist_ok: bool = False
+    """Write into a run folder that exists, in place of a numbered new one."""
+    save: bool = True
+    """Write the pictures with the objects drawn."""
+    save_txt: bool = False
+    """Write one YOLO label file a picture."""
+    save_conf: bool = False
+    """Add the score to each row of the label files."""
+    save_json: bool = False
+    """Write predictions.json in COCO form."""
+    json: bool = False
+    """Print one JSON object a picture on stdout."""
+
+    def __post_init__(self) -> None:
+        shared_rules(self)
+        tile_rules(self)
+        within(self, 0, 1, "conf", "iou")
+        if self.save_conf and not self.save_txt:
+            raise UsageError("save_conf: expected save_txt=true beside it, got save_conf alone; add save_txt=true")
+        if self.agnostic_nms and self.path != "nms":
+            raise UsageError("agnostic_nms: expected path=nms, since the e2e path suppresses nothing; add path=nms or leave it out")
+        if self.iou != type(self).iou and self.path != "nms":
+            raise UsageError(
+                f"iou: expected path=nms, since the e2e path suppresses nothing, got iou={self.iou}; add path=nms or leave it out"
+            )
