@@ -17,6 +17,7 @@ from ..types import Assignment, Dense, Output, Pairs, Targets
 
 TOPK_MANY, TOPK_ONE = 10, 7
 Counts = Mapping[str, Tensor]  # what each sum is divided by, before the floor of 1; "pairs" is the number of pairs
+REACHED = " sum"  # after the name of a loss with a floor: its sum among the counts, which says whether the large batch is above it
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class BranchLoss:
         found = {name: value / counts[name].clamp(min=1) for name, value in self.sums.items()}
         taught = (counts["pairs"] > 0).float()
         found |= {name: found[name] * taught for name in self.by_image}
-        return found | {name: found[name].clamp(min=floor) for name, floor in self.least.items()}
+        for name, floor in self.least.items():
+            whole = counts[name + REACHED] / counts[name].clamp(min=1)
+            found[name] = torch.where(whole < floor, floor, found[name])
+        return found
 
     def total(self, counts: Counts | None = None) -> Tensor:
         return torch.stack(list(self.means(counts).values())).sum()
@@ -90,6 +94,7 @@ class Criterion:
         sums["cls"] = self.cls_gain * sparse_bce(dense.outputs["cls"], chosen.anchor, labels, chosen.weight)
         counts["cls"] = chosen.weight.sum()
         least = {term.name: term.gain * term.least for term in self.task.terms if term.least is not None}
+        counts |= {name + REACHED: sums[name].detach() for name in least}
         return BranchLoss(sums, counts, least, frozenset(extra.name for extra in self.task.shared_terms))
 
 

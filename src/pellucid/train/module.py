@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from ..config import TrainConfig
@@ -21,7 +22,15 @@ from ..tasks import Task
 from ..types import Batch
 from ..zoo import Card
 from .device import pick_precision
+from .ranks import gathered
 from .step import TrainStep
+
+
+class SummedDDP(DDPStrategy):
+    """Lightning's DDP, its processes and barriers, without the wrapper that averages gradients: the training step sums them itself."""
+
+    def configure_ddp(self) -> None:
+        """The module stays as it is."""
 
 
 class DetectorModule(LightningModule):
@@ -53,6 +62,10 @@ class DetectorModule(LightningModule):
         if self.trainer.precision not in ("32-true", "bf16-mixed"):
             given = self.trainer.precision
             raise UsageError(f"expected a Trainer at its default precision, got {given}; set precision in the TrainConfig instead")
+        if isinstance(self.trainer.strategy, DDPStrategy) and not isinstance(self.trainer.strategy, SummedDDP):
+            raise UsageError(
+                "expected strategy=SummedDDP() of pellucid.train.module for several devices, got a DDP that averages gradients"
+            )
         if self._restored is not None:
             self.step.load_state_dict(self._restored)
             self._restored = None
@@ -87,6 +100,7 @@ class DetectorModule(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log "e2e/box/ap" and its kin; what cannot be scored stays out."""
+        self._metric.merge(gathered(self._metric.state()))
         scores = self._metric.compute()
         self.log_dict({f"e2e/{name}": value for name, value in scores.items() if not math.isnan(value)}, prog_bar=True)
 

@@ -19,6 +19,7 @@ from ..tasks import Task
 from ..types import Batch
 from .criterion import BranchLoss, Counts, Criterion
 from .optimizer import Updater, make_updater
+from .ranks import add_up, of_all, world
 from .window import Window, summed
 
 DTYPES = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
@@ -55,7 +56,7 @@ class TrainStep:
         if len(self._held) == self.window.size or last:
             parts, self._held = self._held, []
             counts = self.look(parts)
-            images = sum(len(part) for part in parts)
+            images = sum(len(part) for part in parts) * world()
             self._factor = self.scaler.of_sum(images)
             for part in parts:
                 many, one = self._branches(part)
@@ -64,6 +65,11 @@ class TrainStep:
     def forward(self, batch: Batch) -> Tensor:
         """The loss of the next part of the window, to be differentiated."""
         many, one = self._branches(batch)
+        if world() > 1 and not self.criterion.one_divisor:
+            images = len(batch) * world()
+            of_many, of_one = of_all((many.counts, one.counts))
+            self._factor = self.scaler.of_sum(images)
+            return self.window.add_known(many, one, self.share, images, (of_many, of_one)) * self._factor
         loss = self.window.add(many, one, self.share, len(batch))
         self._factor = self.scaler.of_sum(self.window.first)
         return loss * self._factor
@@ -73,7 +79,8 @@ class TrainStep:
         """What the losses of a window are divided by; weights and BatchNorm statistics stay as they are."""
         with statistics_held(self.detector), self.autocast():
             seen = [self.criterion(self.detector(part.images), part.targets) for part in parts]
-        return summed([many.counts for many, _ in seen]), summed([one.counts for _, one in seen])
+        of_many, of_one = of_all((summed([many.counts for many, _ in seen]), summed([one.counts for _, one in seen])))
+        return of_many, of_one
 
     def _branches(self, batch: Batch) -> tuple[BranchLoss, BranchLoss]:
         with self.autocast():
@@ -91,6 +98,7 @@ class TrainStep:
     def prepare(self) -> None:
         """Before the optimizer's step: correct, unscale, check and clip the gradient; set the rates of this step."""
         self.window.correct(self.gradients)
+        add_up(self.gradients.flat.vector)
         _, self.found_inf = self.gradients.finish(self.config.clip_norm, self._factor)
         self.updater.prepare(self.found_inf)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ..optim.gradients import FlatGradients
 from .criterion import BranchLoss, Counts, combine
+from .ranks import add_up, world
 
 
 class Window:
@@ -50,12 +52,13 @@ class Window:
         return combine(many, one, share, images, counts)
 
     def correct(self, gradients: FlatGradients) -> None:
-        """Turn the sum of the parts' gradients into the gradient of the large batch."""
-        if self.parts < 2 or self.reference is None or self.sums_of_q is None:
+        """Turn the sum of the parts' gradients into this rank's share of the gradient of the large batch of all ranks."""
+        if self.parts * world() < 2 or self.reference is None or self.sums_of_q is None:
             return
-        larger = self.images / self.first
+        larger = self.images * world() / self.first
+        sums_of_q = add_up(torch.stack(self.sums_of_q))
         for branch, members in ((0, [not one for one in self.of_one]), (1, self.of_one)):
-            factor = larger * self.reference[branch]["cls"].clamp(min=1) / self.sums_of_q[branch].clamp(min=1)
+            factor = larger * self.reference[branch]["cls"].clamp(min=1) / sums_of_q[branch].clamp(min=1)
             gradients.scale(members, factor)
 
 
