@@ -105,3 +105,11 @@ def test_published_policies():
     assert PRESETS["pretrain-x"].mixup == 0.2
     assert (PRESETS["finetune-n"].degrees, PRESETS["finetune-n"].fliplr, PRESETS["finetune-n"].hsv_v) == (1.11, 0.606, 0.566)
     assert PRESETS["finetune-m"].scale == 0.95
+
+
+def test_no_plan_mirrors_unless_flips_are_asked_for():
+    config = AugmentConfig(mosaic=0, fliplr=0, flipud=0, degrees=180, shear=44, scale=0.9)
+    signs = [torch.det(plan(50, config, S, 0, 0, row).views[0].matrix) for row in range(400)]
+    assert min(signs) > 0
+    with pytest.raises(UsageError, match="shear"):
+        AugmentConfig(shear=45)

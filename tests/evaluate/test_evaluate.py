@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,22 @@ def test_classes_are_matched_by_name():
     assert evaluate(finder, batches(items), index, TASK, ("red", "blue")).paths["e2e"].metrics["box/ap50"] == 0
     with pytest.raises(UsageError, match="2 classes \\(red, green\\)"):
         evaluate(finder, batches(items), index, TASK, ("red", "green"))
+
+
+class OneClass(RedFinder):
+    def forward(self, images):
+        plain = super().forward(images)
+        dense = replace(plain.one, outputs={**plain.one.outputs, "cls": plain.one.outputs["cls"][..., 1:]})
+        return replace(plain, one=dense, many=dense)
+
+
+def test_one_class_by_another_name_is_told():
+    index, items = make_data()
+    single = index.single_class()
+    told = evaluate(OneClass(), batches(items), single, TASK, ["tree"], curves=False).notes
+    same = evaluate(OneClass(), batches(items), single, TASK, single.names, curves=False).notes
+    assert any("tree" in note and single.names[0] in note for note in told)
+    assert not any("compared" in note for note in same)
 
 
 def test_data_without_objects_has_no_score():

@@ -39,3 +39,12 @@ def test_a_small_picture_is_one_tile():
     (plain,) = predict(RedFinder(), CARD, small)
     assert torch.equal(tiled.boxes.xyxy, plain.boxes.xyxy)
     assert len(tiled) == 1
+
+
+def test_the_most_objects_of_a_picture_are_kept():
+    first, second = (picture(box) for box in BOXES)
+    both = np.where((second == 90).all(-1, keepdims=True), first, second)
+    (whole,) = predict(RedFinder(), CARD, both, tile=128, overlap=64, conf=0.01)
+    (one,) = predict(RedFinder(), CARD, both, tile=128, overlap=64, conf=0.01, max_det=1)
+    assert len(whole) > 1
+    assert torch.equal(one.boxes.xyxy, whole.boxes.xyxy[:1])

@@ -43,6 +43,14 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_columns_keep_their_places_when_a_row_had_gaps(tmp_path):
+    rows = [{"epoch": 1.0, "ap": 0.1, "seconds": 3.0}, {"epoch": 2.0, "ap": 0.2, "ap_l": 0.3, "seconds": 4.0}, {"epoch": 3.0, "lr": 0.1}]
+    write_rows(tmp_path / "a.csv", rows)
+    assert (tmp_path / "a.csv").read_text().splitlines()[0] == "epoch,lr,ap,ap_l,seconds"
+    write_rows(tmp_path / "b.csv", [*read_rows(tmp_path / "a.csv"), {"epoch": 4.0, "lr": 0.1, "ap": 0.2, "ap_l": 0.3, "seconds": 4.0}])
+    assert (tmp_path / "b.csv").read_text().splitlines()[:4] == (tmp_path / "a.csv").read_text().splitlines()
+
+
 def test_settings_and_rows_come_back(tmp_path):
     config = TrainConfig(model="detect-n", lr0=1e-3, workers=2, name="日本")
     write_args(tmp_path, config)

@@ -6,7 +6,12 @@ from dataclasses import dataclass, fields
 
 from ..errors import UsageError
 
-_LIMITS = {"scale": 0.99, "translate": 1.0, "degrees": 180.0, "shear": 80.0}  # every other setting ends at 1
+_LIMITS = {
+    "scale": 0.99,
+    "translate": 1.0,
+    "degrees": 180.0,
+    "shear": 44.0,
+}  # every other setting ends at 1; along both axes 45 degrees mirror
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class EvaluateSettings:
     weights: str = ""  # "raw" or "EMA", for the protocol line
     curves: bool = True  # confusion matrix and threshold curves too
     single_cls: bool = False  # every class of the model counts as the one class of the data
+    gather: Callable[[Any], list[Any]] | None = None  # what all processes have seen, from what this one has, if each scores its own images
 
 
 @dataclass
@@ -106,10 +107,14 @@ def evaluate(
     model.to(device).eval()
     try:
         images = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock, watch)
+        for meter in meters.values() if chosen.gather is not None else ():
+            meter.coco.merge(chosen.gather(meter.coco.state()))  # type: ignore[misc]
     finally:
         model.train(training)
     scores = {path: meter.scores(clock.speed(images, path)) for path, meter in meters.items()}
     notes = [] if any(row["n"] for meter in scores.values() for row in meter.per_class) else ["no ground truth: the scores are undefined"]
+    if names is not None and len(names) == len(index.names) == 1 and list(names) != list(index.names) and not chosen.single_cls:
+        notes.append(f"the model's one class, {names[0]}, is compared with the data's one class, {index.names[0]}")
     notes += next(iter(meters.values())).coco.notes()
     stated = [text for text in (METRICS[kind].states(index) for kind in task.metrics) if text]
     return Scores(task.name, images, "; ".join((_protocol(chosen, task), *stated)), scores, tuple(notes))

@@ -145,7 +145,8 @@ def _look_in_tiles(job: _Job, read: _Read) -> list[Result]:
         _, found, times = _find(job, group)
         parts += found
         total.update({stage: value * len(group) for stage, value in times.items()})
-    return [_result(job, read, merge(parts, places, (read.meta.height, read.meta.width)), total)]
+    whole = merge(parts, places, (read.meta.height, read.meta.width))
+    return [_result(job, read, whole[: settings.max_det], total)]
 
 
 @torch.no_grad()

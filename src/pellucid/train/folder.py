@@ -89,9 +89,16 @@ def read_args(folder: Path) -> dict[str, Any]:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A CSV with the union of the rows' columns."""
+    """A CSV with the union of the rows' columns, each behind the one that it follows in its row."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), restval="", lineterminator="\n")
+    columns: list[str] = []
+    for row in rows:
+        place = 0
+        for key in row:
+            if key not in columns:
+                columns.insert(place, key)
+            place = columns.index(key) + 1
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
     write_text(path, text.getvalue())
