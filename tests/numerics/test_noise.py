@@ -111,7 +111,8 @@ def test_either_side_alone():
 def test_the_floor_of_a_step_admits_the_step_itself(start):
     floor = measure(runner(start), draws=20)
     assert {len(draws) for draws in floor.draws.values()} == {20}
-    assert set(floor.draws) == {"loss", "parameter", "whole", "group body", "group head", "group small"}
+    parameters = {f"parameter {name}" for name, _ in start.named_parameters()}
+    assert set(floor.draws) == {"loss", "whole", "group body", "group head", "group small"} | parameters
     assert 1e-9 < floor.largest("whole") < 1e-6
     again = floor.judge("again", quiet(runner(start)))
     assert again.passed
@@ -128,13 +129,15 @@ def test_a_defect_in_one_group_is_caught_by_its_own_row(start, group):
     assert not verdict.row(f"group {group}").passed
     assert verdict.row("whole").passed == (group == "small")
     assert [row.metric for row in verdict.rows if row.metric.startswith("group") and not row.passed] == [f"group {group}"]
+    assert verdict.row("parameter").metric == f"parameter {group}.weight"
+    assert sum(row.metric.startswith("parameter") for row in verdict.rows) == 1
 
 
 def test_residue_below_the_absolute_floor_is_no_defect(start):
     verdict = measure(runner(start), draws=3).judge("residue", quiet(runner(start, change=scaled("small", 1.001))))
     assert verdict.row("group small").value < 1e-3
     ours = Yardstick().differences(Observed(torch.ones(()), {"w": torch.zeros(3)}), Observed(torch.ones(()), {"w": torch.full((3,), 1e-9)}))
-    assert ours["parameter"] == pytest.approx(math.sqrt(3) * 1e-4)
+    assert ours["parameter w"] == pytest.approx(math.sqrt(3) * 1e-4)
 
 
 def test_metrics_are_their_formulas():
@@ -146,14 +149,14 @@ def test_metrics_are_their_formulas():
     assert found["whole"] == pytest.approx(((whole[0] - whole[1]).norm() / whole[0].norm()).item())
     assert found["cosine"] == pytest.approx(1 - torch.cosine_similarity(*whole, dim=0).item())
     shares = {name: ((a[name] - b[name]).norm() / a[name].norm()).item() for name in a}
-    assert found["parameter"] == pytest.approx(max(shares.values()))
+    assert found["parameter y.w"] == pytest.approx(shares["y.w"])
     assert found["group x"] == pytest.approx(shares["x.w"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_judged_by_whole_and_cosine(start, dtype):
     floor = measure(runner(start, dtype), draws=20, yardstick=Yardstick(HALF))
-    assert "parameter" not in floor.draws
+    assert not any(name.startswith("parameter") for name in floor.draws)
     assert floor.largest("whole") > 1e-4
     assert floor.judge("float32", quiet(runner(start))).row("whole").ratio < 10
     assert not floor.judge("wrong", quiet(runner(start, dtype, change=scaled("head", -1.0)))).passed

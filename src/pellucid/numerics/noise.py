@@ -115,7 +115,7 @@ class Yardstick:
     absolute: float = ABSOLUTE
 
     def differences(self, native: Steps, other: Steps) -> dict[str, float]:
-        """Every metric by name; those of a later step as "2: whole" (the third)."""
+        """Every metric by name, "group NAME" and "parameter NAME" among them; those of a later step as "2: whole" (the third)."""
         pairs = list(zip(_steps(native), _steps(other), strict=True))
         found: dict[str, float] = {}
         for number, (a, b) in enumerate(pairs):
@@ -136,7 +136,7 @@ class Yardstick:
             groups.setdefault(self.group(name), []).append(name)
         return {
             "loss": _share(abs(float(native.loss) - float(other.loss)), abs(float(native.loss)), self.absolute),
-            "parameter": max(_share(error, norm, self.absolute) for error, norm, *_ in norms.values()),
+            **{f"parameter {name}": self._of([norm]) for name, norm in norms.items()},
             "whole": self._of(norms.values()),
             "cosine": _one_less_cosine(norms.values()),
             **{f"group {label}": self._of(norms[name] for name in names) for label, names in sorted(groups.items())},
@@ -161,9 +161,12 @@ class Floor:
         return max(self.draws[metric])
 
     def judge(self, case: str, candidate: Steps) -> Verdict:
-        """The candidate (a replay, a compiled step, another device) against this floor."""
+        """The candidate (a replay, a compiled step, another device) against this floor; of the parameters the worst alone is kept."""
         found = self.yardstick.differences(self.native, candidate)
-        return Verdict(case, tuple(Row(metric, found[metric], tuple(self.draws[metric]), self.factor) for metric in self.draws))
+        rows = [Row(metric, found[metric], tuple(self.draws[metric]), self.factor) for metric in self.draws]
+        parameters = [row for row in rows if row.metric.startswith("parameter ")]
+        worst = [max(parameters, key=lambda row: row.ratio)] if parameters else []
+        return Verdict(case, (*(row for row in rows if row not in parameters), *worst))
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,8 @@ class Verdict:
         return all(row.passed for row in self.rows)
 
     def row(self, metric: str) -> Row:
-        return next(row for row in self.rows if row.metric == metric)
+        """The row of that name; "parameter" is that of the worst parameter."""
+        return next(row for row in self.rows if metric in (row.metric, row.metric.partition(" ")[0]))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with every draw."""
