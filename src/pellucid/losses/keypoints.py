@@ -103,8 +103,10 @@ def _sigma(raw: Tensor, least: float) -> Tensor:
 def _cut_slopes(residual: Tensor, raw: Tensor, times: int, least_sigma: float, limit: float) -> tuple[Tensor, Tensor]:
     """The same residual and raw sigma, with gradients of at most `STEEPEST` times the loss's where phi is the normal density."""
     with torch.no_grad():
-        sigma = _sigma(raw, least_sigma)
-        e = (residual / sigma).abs().clamp(max=limit)
-        by_residual, by_raw = (1 + times * e) / sigma, times + e + times * e.square()
-        of_residual, of_raw = ((STEEPEST / slope).clamp(max=1) for slope in (by_residual, by_raw))
+        share, sigma = raw.sigmoid(), _sigma(raw, least_sigma)
+        e = (residual / sigma).abs()
+        e = torch.where(e < limit, e, 0.0)  # beyond it there is no slope
+        by_residual = (1 + times * e) / sigma
+        by_raw = (times + e + times * e.square()) * (1 - least_sigma) * share * (1 - share) / sigma
+        of_residual, of_raw = ((STEEPEST / slope.clamp(min=STEEPEST)) for slope in (by_residual, by_raw))
     return damped(residual, of_residual), damped(raw, of_raw)
