@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..numerics.islands import full
 from .affine import transform_points
 
 
@@ -57,6 +58,7 @@ class Boxes:
 
 def box_area(boxes: Tensor) -> Tensor:
     """Areas (...,) of xyxy boxes (..., 4); an inverted box has area 0."""
+    boxes = full(boxes)
     w, h = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).unbind(-1)
     return w * h
 
@@ -74,6 +76,7 @@ def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
 
 def box_ciou(predicted: Tensor, true: Tensor, eps: float = 1e-7) -> Tensor:
     """Complete IoU in (-2, 1] of broadcasting xyxy boxes (..., 4); the aspect weight carries no gradient (arXiv 1911.08287, Eq. 8-11)."""
+    predicted, true = full(predicted), full(true)
     w, h = (predicted[..., 2:] - predicted[..., :2]).unbind(-1)
     true_w, true_h = (true[..., 2:] - true[..., :2]).unbind(-1)
     intersection = _intersection(predicted, true)
@@ -89,6 +92,7 @@ def box_ciou(predicted: Tensor, true: Tensor, eps: float = 1e-7) -> Tensor:
 
 
 def _intersection(a: Tensor, b: Tensor) -> Tensor:
+    a, b = full(a), full(b)
     low = torch.maximum(a[..., :2], b[..., :2])
     high = torch.minimum(a[..., 2:], b[..., 2:])
     w, h = (high - low).clamp(min=0).unbind(-1)

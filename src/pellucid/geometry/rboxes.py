@@ -14,6 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..numerics.islands import full
+
 PAIRS = 1 << 18  # pairs of boxes whose polygons are clipped in one pass
 EPS = 1e-7
 
@@ -139,6 +141,7 @@ def probiou(a: Tensor, b: Tensor, floor: float = 0.0) -> Tensor:
 
     Every sum is of terms that are not negative, so that nothing cancels in float32 (arXiv 2106.06072, Eq. 2-8).
     """
+    a, b = full(a), full(b)
     a1, b1 = _variances(a, floor)
     a2, b2 = _variances(b, floor)
     d1, d2 = a1 * b1, a2 * b2
