@@ -76,13 +76,12 @@ def test_inverted_boxes_overlap_nothing():
 
 
 def test_the_aspect_of_flat_boxes_is_an_angle():
-    """Heights of 0 have an angle by atan2 and finite gradients; a ratio of sides would overflow."""
+    """Sides of 0 have an angle by atan2, and finite gradients."""
     flat = torch.tensor([[0.0, 0, 1000, 0], [0, 0, 0, 1000], [5, 5, 5, 5]], requires_grad=True)
     value = box_ciou(flat, torch.tensor([10.0, 10, 40, 30]))
     value.sum().backward()
     assert torch.isfinite(value).all()
     assert torch.isfinite(flat.grad).all()
-    assert math.isinf((flat[0, 2] - flat[0, 0]).item() / 1e-310)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
