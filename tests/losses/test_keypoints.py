@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.distributions import Laplace, Normal
 
+from pellucid.losses import keypoints
 from pellucid.losses.keypoints import LEAST_SIGMA, LIMIT, by_labelled_point, oks_loss, residual_nll, rle_loss, visibility_loss
+from pellucid.models import flow as flows
 from pellucid.models.flow import RealNVP, log_density
 from pellucid.tasks import TASKS
 from pellucid.train.criterion import Criterion
@@ -237,3 +239,90 @@ def test_arms_of_one_loss():
     assert not similarity.shared
     assert "sigma" not in similarity.stems[1].outputs
     assert "kobj" not in {term.name for term in TASKS["pose"](points=4, dims=2).terms}
+
+
+def density(flow, draw=0, n=9):
+    """Arguments of `residual_nll` in float32, leaves, with residuals of ordinary training; some points are not labelled."""
+    g = torch.Generator().manual_seed(draw)
+    found, truth, raw = (torch.randn(2, n, K, 2, generator=g) * scale for scale in (5.0, 5.0, 1.0))
+    flow = {name: value.detach().requires_grad_() for name, value in flow.items()}
+    return found.requires_grad_(), truth, raw.requires_grad_(), torch.rand(2, n, K, generator=g) < 0.8, flow
+
+
+def scored(given, dtype=None, inside=False):
+    """Value and every gradient, flow's too; forward under autocast to `dtype`, backward inside of it or not."""
+    found, truth, raw, seen, flow = given
+    leaves = [found, raw, *flow.values()]
+    with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+        nll = residual_nll(found, truth, raw, seen, flow)
+        if inside:
+            return [nll, *torch.autograd.grad(nll.sum(), leaves)]
+    return [nll, *torch.autograd.grad(nll.sum(), leaves)]
+
+
+def same(first, second):
+    assert all(part.abs().max() > 0 for part in first)
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_the_island_is_the_plain_formula_bit_for_bit(flow, monkeypatch):
+    """In float32: the value, the gradients of points and sigma, and of all six parameters of the flow."""
+    given = density(flow)
+    ours = scored(given)
+    for module in (keypoints, flows):
+        monkeypatch.setattr(module, "island", lambda function, *tensors: function(*tensors))
+    assert len(ours) == 9
+    assert same(ours, scored(given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_backward_inside_autocast_is_backward_outside(flow, dtype, monkeypatch):
+    """And autocast changes nothing at all; a density whose parts are no islands would differ."""
+    given = density(flow)
+    outside = scored(given, dtype)
+    assert same(outside, scored(given, dtype, inside=True))
+    assert same(outside, scored(given))
+    for module in (keypoints, flows):
+        monkeypatch.setattr(module, "island", lambda function, *tensors: function(*tensors))
+    assert not same(outside, scored(given, dtype, inside=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_gradients_have_the_dtypes_of_the_inputs(flow, dtype):
+    found, truth, raw, seen, flow = density(flow)
+    found, raw = (part.detach().to(dtype).requires_grad_() for part in (found, raw))
+    value, *gradients = scored((found, truth, raw, seen, flow), torch.bfloat16, inside=True)
+    assert value.dtype == (dtype if dtype == torch.float64 else torch.float32)
+    assert [gradient.dtype for gradient in gradients] == [dtype, dtype, *[torch.float32] * 6]
+
+
+def test_the_flows_parameters_pass_gradcheck_in_float64(flow):
+    found, truth, raw, seen, flow = density(flow, n=1)
+    names = ["flow0.bias", "flow4.weight", "flow4.bias"]
+    whole = {name: value.detach().double() for name, value in flow.items()}
+    leaves = [whole[name][:1].clone().requires_grad_() for name in names]
+
+    def value(*parts):
+        changed = {name: torch.cat((part, whole[name][1:])) for name, part in zip(names, parts, strict=True)}
+        return residual_nll(found.detach().double() / 5, truth.double() / 5, raw.detach().double(), seen, whole | changed)
+
+    assert torch.autograd.gradcheck(value, leaves)
+
+
+def test_both_branches_in_one_pass_score_as_each_alone(flow):
+    """Paired: values and gradients, up to the order of sums in a matrix product."""
+    many, one = pairs(flow, n=6), pairs(flow, n=4, seed=1)
+
+    def cat(name):
+        first, second = getattr(many, name), getattr(one, name)
+        if not isinstance(first, dict):
+            return torch.cat((first, second), 1)
+        return {key: torch.cat((first[key], second[key]), 1) for key in first}
+
+    both = Pairs(**{**vars(many), **{name: cat(name) for name in ("outputs", "truth", "points", "strides", "object", "weight", "valid")}})
+    leaves = [part.outputs[name] for part in (many, one) for name in ("points", "sigma")]
+    together, apart = rle_loss(both, JOINTS), torch.cat((rle_loss(many, JOINTS), rle_loss(one, JOINTS)), 1)
+    assert together.shape == (2, 10)
+    torch.testing.assert_close(together, apart, rtol=1e-6, atol=1e-6)
+    for a, b in zip(torch.autograd.grad(together.sum(), leaves), torch.autograd.grad(apart.sum(), leaves), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
