@@ -219,3 +219,9 @@ def test_text_arrives_as_it_was_written(name, text):
     verb = "predict" if name == "source" else "train"
     assert read_settings(verb, [f"{name}={text}"]) == {name: text}
     assert read_settings(verb, [f"--{name}", text]) == {name: text}
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_a_family_of_verbs_has_a_help(word, capsys):
+    assert main(["data", word]) == 0
+    assert "data check" in capsys.readouterr().out

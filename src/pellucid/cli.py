@@ -78,6 +78,9 @@ def run(words: list[str]) -> int:
     if not words or words[0] in HELP:
         print(overview())
         return 0 if words else 2
+    if words[1:] and words[1] in HELP and (within := [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]):
+        print("\n".join(f"  {verb:<11} {VERBS[verb].about}" for verb in within))
+        return 0
     name, rest = find_verb(words)
     verb = VERBS[name]
     if any(word in HELP for word in rest):
@@ -206,11 +209,13 @@ def parser_of(name: str) -> Any:
 
 def overview() -> str:
     """What `pellucid --help` prints."""
+    from .tasks import TASKS
+
     verbs = [f"  {name:<11} {verb.about}" for name, verb in VERBS.items()]
     shipped = sorted(path.stem for path in (Path(__file__).parent / "zoo").glob("*.safetensors"))
     names = [
-        "model=  a weights file (.safetensors, .ckpt), or detect-n, -s, -m, -l, -x (random weights)"
-        + "".join(f", or {n}" for n in shipped),
+        f"model=  a weights file (.safetensors, .ckpt), one that ships ({', '.join(shipped)}), or random weights:",
+        f"        {', '.join(f'{task}-n' for task in TASKS)}, or -s, -m, -l, -x in place of -n",
         "data=   a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or a sample that ships, as trees",
     ]
     usage = "usage: pellucid <verb> [key=value | --key value]..."

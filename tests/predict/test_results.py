@@ -92,3 +92,8 @@ def test_a_place_that_cannot_be_written_is_named(result, tmp_path):
     (tmp_path / "cup.png").mkdir()
     with pytest.raises(UsageError, match=r"cup\.png"):
         result.save(tmp_path)
+
+
+def test_a_result_says_in_one_line_what_it_holds(result):
+    assert repr(result) == "Result('cup.png', 100x50: 1 plate, 2 cup)"
+    assert repr(result[[]]) == "Result('cup.png', 100x50: nothing)"

@@ -30,7 +30,7 @@ LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".webp")
 Index = int | slice | Tensor | np.ndarray | Sequence[int] | Sequence[bool]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Objects on one picture; `len(r)`, `r[i]`, `r[r.boxes.conf > 0.5]` and iteration go over the objects."""
 
@@ -41,6 +41,12 @@ class Result:
     name: Path = Path("image0.jpg")  # unique among the results of one call; files are named after it
     image: np.ndarray | None = field(default=None, repr=False)  # (h, w, 3) uint8 RGB; None: read from the path when needed
     speed: dict[str, float] = field(default_factory=dict)  # ms: pre, network, post
+
+    def __repr__(self) -> str:
+        height, width = self.orig_shape
+        counts = self.instances.labels.bincount(minlength=len(self.names)).tolist()
+        found = ", ".join(f"{count} {name}" for name, count in zip(self.names, counts, strict=False) if count) or "nothing"
+        return f"Result({str(self.name)!r}, {width}x{height}: {found})"
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -132,9 +138,9 @@ class Result:
     def save_txt(self, path: str | Path, save_conf: bool = False) -> Path:
         """Write YOLO rows: class id, the values below as shares of the picture, and the score if `save_conf`.
 
-        Boxes: centre x and y, width, height. Masks: one ring x y x y ... Keypoints: the box, then x y visibility of each. Rotated boxes:
-        four corners. A folder as `path` gets a file named after the result; a picture without objects gives an empty file,
-        an object with an empty mask no row.
+        Boxes: centre x and y, width, height. Masks: one ring x y x y ... Keypoints: the box, then x y visibility of each, or x y where
+        the model has no visibility, as `kpt_shape` of its data says. Rotated boxes: four corners. A folder as `path` gets a file named
+        after the result; a picture without objects gives an empty file, an object with an empty mask no row.
         """
         path = Path(path)
         if path.suffix != ".txt":

@@ -175,7 +175,8 @@ def training_curves(rows: Sequence[Mapping[str, float]]) -> Image.Image:
         return {key.partition("/")[2] or key: (epochs, [row.get(key, math.nan) for row in rows]) for key in known}
 
     charts = [line_chart({name: xy}, f"loss: {name}", "epoch") for name, xy in pick("train/").items()]
-    charts.append(line_chart(pick("e2e/"), "score, end to end", "epoch", (0.0, 1.0)))
+    scores = {name: xy for name, xy in pick("e2e/").items() if name.endswith(("/ap", "/ap50"))}
+    charts.append(line_chart(scores, "score, end to end", "epoch", (0.0, 1.0)))
     charts.append(line_chart(pick("lr"), "learning rate", "epoch"))
     charts.append(line_chart(pick("images_per_s"), "training images a second", "epoch"))
     return grid_of(charts, 3)
