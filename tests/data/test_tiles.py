@@ -221,6 +221,26 @@ def test_yolo_tiles(tmp_path):
     assert codes(data.all_findings()).keys() <= {"class-absent", "ignored"}
 
 
+def test_pictures_of_one_name_have_tiles_of_their_own(tmp_path):
+    """The name that a number gives one picture may be another's own, before it or after it."""
+    names = ("a/x-2.png", "a/x.png", "b/x.png", "c/x-2.jpg", "c/x-3.png", "c/x.png")
+    for number, name in enumerate(names):
+        photo(tmp_path / "whole/images/train" / name, width=40 + number, height=30)
+        text((tmp_path / "whole/labels/train" / name).with_suffix(".txt"), f"{number} .2 .2 .8 .2 .8 .8 .2 .8\n")
+    text(tmp_path / "whole/data.yaml", f"train: images/train\nnames: [{', '.join(f'c{i}' for i in range(len(names)))}]\n")
+    report = write_tiles(tmp_path / "whole", tmp_path / "tiles", tile=80, overlap=20, visible=0.7)
+    assert report.tiles == report.images == report.objects == {"train": len(names)}
+    where = json.loads((tmp_path / "tiles/tiles.json").read_text())["from"]["train"]
+    assert sorted(source for source, *_ in where.values()) == [f"images/train/{name}" for name in sorted(names)]
+    index = open_dataset(tmp_path / "tiles", NEEDS, ("train",), strict=True).splits["train"]
+    assert len(index) == len(names)
+    for row in range(len(index)):
+        source, *_ = where[index.path(row).stem]
+        number = names.index(source.removeprefix("images/train/"))
+        assert index.instances(row).labels.tolist() == [number]
+        assert index.sizes[row].tolist() == [30, 40 + number]
+
+
 def test_refusals(tmp_path):
     source = dota_set(tmp_path / "whole")
     with pytest.raises(UsageError, match="new or empty folder"):

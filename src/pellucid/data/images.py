@@ -70,6 +70,16 @@ def read_image(source: Source) -> np.ndarray:
         return _decode(file, os.fspath(source))
 
 
+def unique_name(name: Path, taken: set[Path]) -> Path:
+    """`name`, numbered if one of the same stem was taken, and noted in `taken`: label files drop the suffix."""
+    free, number = name, 1
+    while free.with_suffix("") in taken:
+        number += 1
+        free = name.with_name(f"{name.stem}-{number}{name.suffix}")
+    taken.add(free.with_suffix(""))
+    return free
+
+
 def read_header(path: str | Path, complete: bool = False) -> Header:
     """Size and orientation from the header alone; `complete` also decodes a file that looks cut off, and raises if it is."""
     with _opened(path) as file:

@@ -17,7 +17,7 @@ from ..geometry.rboxes import RBoxes
 from ..types import Instances
 from .dataset import original_size
 from .findings import settle
-from .images import read_image
+from .images import read_image, unique_name
 from .index import DataSet, Index
 from .readers import read_dataset
 from .tiles import Window, crop, cut, windows
@@ -88,11 +88,10 @@ class _Writer:
 
     def write(self, index: Index, tile: int, overlap: int, visible: float) -> Iterator[tuple[str, list[Any]]]:
         """(name of a tile, [its picture, left, top]) of all tiles."""
-        taken: set[str] = set()
+        taken: set[Path] = set()
         for row in range(len(index)):
             path = index.path(row)
-            stem = path.stem if path.stem not in taken else f"{path.stem}-{row}"
-            taken.add(stem)
+            stem = unique_name(Path(path.name), taken).stem
             self.report.images[self.split] += 1
             image = read_image(path)
             places = windows(*original_size(index, row), tile, overlap)

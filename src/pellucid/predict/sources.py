@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from ..data.images import SUFFIXES
+from ..data.images import SUFFIXES, unique_name
 from ..errors import DataError, MissingFileError, UsageError
 
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".gif")
@@ -85,7 +85,7 @@ def _walk(folder: Path, below: Path, seen: set[tuple[int, int]]) -> Iterator[tup
         if entry.is_dir():
             yield from _walk(entry, below / entry.name, seen)
         elif entry.suffix.lower() in SUFFIXES:
-            yield entry, _unique(below / entry.name, taken)
+            yield entry, unique_name(below / entry.name, taken)
 
 
 def _of_text(path: Path) -> Iterator[Source]:
@@ -110,7 +110,7 @@ def _of_paths(paths: list[Path]) -> Iterator[Source]:
     base = os.path.commonpath([os.path.abspath(path.parent) for path in paths])
     taken: set[Path] = set()
     for path in paths:
-        yield Source(path, str(path), _unique(Path(os.path.relpath(os.path.abspath(path), base)), taken))
+        yield Source(path, str(path), unique_name(Path(os.path.relpath(os.path.abspath(path), base)), taken))
 
 
 def _of_list(items: list[Any]) -> Iterator[Source]:
@@ -126,7 +126,7 @@ def _of_list(items: list[Any]) -> Iterator[Source]:
 def _renamed(sources: Iterable[Source]) -> Iterator[Source]:
     taken: set[Path] = set()
     for source in sources:
-        yield replace(source, name=_unique(source.name, taken))
+        yield replace(source, name=unique_name(source.name, taken))
 
 
 def _of_pixels(source: Any) -> list[Source]:
@@ -145,13 +145,3 @@ def _from_tensor(image: Tensor) -> np.ndarray:
     if image.dim() != 3 or image.shape[0] not in (1, 3):
         raise UsageError(f"source: expected a tensor of shape (3, H, W) or (B, 3, H, W), got {tuple(image.shape)}; put channels first")
     return image.detach().cpu().permute(1, 2, 0).numpy()
-
-
-def _unique(name: Path, taken: set[Path]) -> Path:
-    """`name`, numbered if one of the same stem was taken: label files drop the suffix."""
-    stem, number = name, 1
-    while stem.with_suffix("") in taken:
-        number += 1
-        stem = name.with_name(f"{name.stem}-{number}{name.suffix}")
-    taken.add(stem.with_suffix(""))
-    return stem
