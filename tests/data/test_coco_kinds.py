@@ -222,12 +222,36 @@ def person(number, name, **more):
     ([person(1, "a", keypoints=[1, 2])], r"category 'a': expected `keypoints` as a list of names"),
     ([person(1, "a", flip_idx=[1, 2, 0])], r"instances_train\.json: category 'a': keypoint flip map"),
     ([person(1, "a", flip_idx=["x"])], r"category 'a': expected flip_idx and kpt_sigmas as lists of numbers"),
-    ([person(1, "a", skeleton=[[0, 9]])], r"category 'a': keypoint skeleton"),
-    ([person(1, "a", skeleton=[5])], r"category 'a': expected flip_idx"),
+    ([person(1, "a", flip_idx=[float("inf")])], r"category 'a': expected flip_idx and kpt_sigmas as lists of numbers"),
 ])  # fmt: skip
 def test_categories_that_disagree_stop_with_a_sentence(tmp_path, categories, match):
     with pytest.raises(DataError, match=match):
         open_dataset(pair(tmp_path, [], categories), POSE)
+
+
+@pytest.mark.parametrize(("bone", "shown"), [
+    ([4, 1], r"\[4, 1\]"),
+    ([0, 1], r"\[0, 1\]"),
+    ([-1, 2], r"\[-1, 2\]"),
+    ([1, 2, 3], r"\[1, 2, 3\]"),
+    (5, "5"),
+    (None, "None"),
+    (["a", 1], r"\['a', 1\]"),
+    ([float("inf"), 1], r"\[inf, 1\]"),
+])  # fmt: skip
+def test_a_bone_that_joins_no_points_is_not_drawn(tmp_path, bone, shown):
+    root = pair(tmp_path, [thing(1, category_id=1, keypoints=POINTS)], [person(1, "person", skeleton=[[1, 2], bone, [3, 1]])])
+    match = rf"2 skeleton bone.*instances_train\.json: category 'person': {shown}, but COCO counts the keypoints from 1, here to 3"
+    with pytest.warns(PellucidWarning, match=match):  # once in each split's file
+        data = open_dataset(root, POSE)
+    assert data.splits["train"].keypoints.skeleton == ((0, 1), (2, 0))
+    assert codes(data.all_findings()) == {"skeleton": 2}
+
+
+def test_a_skeleton_that_is_no_list_is_not_drawn(tmp_path):
+    data = read_dataset(pair(tmp_path, [thing(1, category_id=1, keypoints=POINTS)], [person(1, "person", skeleton=7)]), POSE)
+    assert data.splits["train"].keypoints.skeleton == ()
+    assert codes(data.all_findings()) == {"skeleton": 2}
 
 
 def test_categories_may_lack_points_or_name_them_otherwise(tmp_path):

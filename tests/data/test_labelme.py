@@ -79,6 +79,32 @@ def test_points_belong_to_the_object_of_their_group(tmp_path):
         open_dataset(tmp_path, SEGMENT)
 
 
+def test_points_of_a_group_of_several_labels_belong_to_none_of_them(tmp_path):
+    nose, beside = shape("nose", [[12, 6]], "point", 1), [[40, 20], [50, 20], [50, 30]]
+    shapes = [nose, shape("cat", TRIANGLE, group=1), shape("dog", beside, group=1), shape("ape", TRIANGLE, group=2)]
+    for shuffled in (shapes, shapes[::-1]):
+        index = read(pair(tmp_path, [*shuffled, shape("nose", [[20, 9]], "point", 2)]), POSE)
+        points = dict(zip(index.labels.tolist(), index.instances(0).shapes["keypoints"].data.tolist(), strict=True))
+        assert points == {0: [[20, 9, 2]], 1: [[0, 0, 0]], 2: [[0, 0, 0]]}
+        assert codes(index.findings) == {"point-owner": 1, "points-none": 2}
+    with pytest.warns(
+        PellucidWarning, match=r"1 keypoint\(s\) whose group id .*a\.json: shape 4: point 'nose', group id 1 of 'dog' and 'cat'"
+    ):
+        open_dataset(tmp_path, POSE)
+    parts = [shape("cat", TRIANGLE, group=1), shape("cat", beside, group=1), nose]
+    index = read(pair(tmp_path, parts), POSE)
+    assert index.instances(0).shapes["keypoints"].data.tolist() == [[[12, 6, 2]]]
+    assert index.findings == ()
+
+
+def test_of_two_points_of_one_name_an_object_has_the_first(tmp_path):
+    shapes = [shape("cat", TRIANGLE, group=1), shape("nose", [[12, 6]], "point", 1), shape("nose", [[20, 9]], "point", 1)]
+    index = read(pair(tmp_path, shapes), POSE)
+    assert index.instances(0).shapes["keypoints"].data.tolist() == [[[12, 6, 2]]]
+    assert codes(index.findings) == {"point-twice": 1}
+    assert index.findings[0].places[0].endswith("a.json: shape 3: point 'nose' of 'cat'")
+
+
 def test_points_without_a_group_belong_to_the_only_object(tmp_path):
     nose = shape("nose", [[12, 6]], "point")
     index = read(pair(tmp_path / "one", [nose, shape("cat", TRIANGLE)]), POSE)

@@ -117,6 +117,31 @@ def test_a_task_about_boxes_reads_every_row(tmp_path, row, field):
     assert codes(index.findings) == ({} if row == POINTS else {"row-polygon": 2})
 
 
+@pytest.mark.parametrize(("kind", "kpt_shape"), [
+    ("polygons", [4, 3]), ("polygons", [3, 3]), ("polygons", [2, 2]), ("polygons", [1, 2]), ("rboxes", [2, 2]), ("rboxes", [4, 3]),
+])  # fmt: skip
+def test_rows_with_keypoints_are_no_outlines(tmp_path, kind, kpt_shape):
+    """Of [4, 3] the 16 values could be eight corners, of [2, 2] the four of a rotated box."""
+    count, dims = kpt_shape
+    pose = "0 .5 .5 .5 .5" + (" .25 .5 2", " .25 .5")[dims == 2] * count
+    good = "0 .5 .25 .75 .25 .75 .75 .5 .75 .4 .5\n" if kind == "polygons" else NEEDS[kind]
+    yaml, needs = f"kpt_shape: {kpt_shape}\n", ("boxes", kind)
+    clash = kpt_shape == [2, 2] and kind == "rboxes"  # four corners have as many fields
+    source = make(tmp_path, {"a": f"{pose}\n" if clash else f"{good}{pose}\n{good}", "b": good}, yaml, good)
+    if clash:
+        with pytest.raises(
+            DataError, match=r"not one label row could be used.*2 rows, the first .*a\.txt:1: 9 fields: class cx cy w h and 2 x 2"
+        ):
+            open_dataset(source, needs)
+        return
+    index = read(source, kind)
+    assert codes(index.findings) == {"row-points": 1}
+    assert f"{tmp_path / 'labels/train/a.txt'}:2: {len(pose.split())} fields" in index.findings[0].places[0]
+    assert [len(index.instances(i)) for i in range(2)] == [2, 1]
+    with pytest.raises(DataError, match=r"not one label row could be used"):
+        open_dataset(make(tmp_path, {"a": pose, "b": pose}, yaml, pose), needs)
+
+
 def test_boxes_and_polygons_side_by_side_are_said(tmp_path):
     with pytest.warns(PellucidWarning, match=r"rows-mixed.*1 of 3 rows hold a polygon"):
         data = open_dataset(make(tmp_path, {"a": BOX + BOX + POLYGON}, val=BOX))

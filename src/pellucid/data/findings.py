@@ -27,6 +27,10 @@ CODES: dict[str, tuple[str, str]] = {
     "labels-none": ("warning", "split(s) without a single label file; every image is taken as one without objects"),
     "row-fields": ("error", "row(s) with a wrong number of fields for the task; left out"),
     "row-box": ("error", "row(s) hold a box alone where the task needs more; left out"),
+    "row-points": (
+        "error",
+        "row(s) hold a box and keypoints by kpt_shape, not the task's outlines; left out, remove kpt_shape if they are outlines",
+    ),
     "row-polygon": ("note", "row(s) hold corners or a polygon; the box around them is used"),
     "rows-mixed": ("warning", "split(s) in which rows with a box and rows with a polygon stand side by side; the boxes of both are used"),
     "row-number": ("error", "row(s) with a value that is not a finite number; left out"),
@@ -48,6 +52,12 @@ CODES: dict[str, tuple[str, str]] = {
     "point-outside": ("warning", "keypoint(s) outside their image; taken as absent"),
     "point-origin": ("warning", "keypoint(s) without a visibility at (0, 0); taken as absent"),
     "point-names": ("warning", "class(es) name their keypoints otherwise than the first class; its names are used"),
+    "point-owner": (
+        "error",
+        "keypoint(s) whose group id objects of several labels share; left out, give each object a group id of its own",
+    ),
+    "point-twice": ("error", "keypoint(s) that their object already has; the first is used"),
+    "skeleton": ("warning", "skeleton bone(s) that are no pair of keypoint numbers; not drawn"),
     "points-none": ("note", "object(s) without a labelled keypoint; they teach their box alone"),
     "shape-type": ("warning", "shape(s) of a type that the task does not use; left out"),
     "size-mismatch": ("warning", "image(s) of another size than their labels state; the labels are taken as pixels of the file"),

@@ -91,7 +91,7 @@ def points_of(listed: Mapping[Path, Sequence[dict]], config: Mapping[str, Any], 
     found = [(path, category) for path, categories in listed.items() for category in categories if category.get("keypoints")]
     if not found:
         return None
-    specs = [_spec(path, category, config) for path, category in found]
+    specs = [_spec(path, category, config, log) for path, category in found]
     first, title, said = specs[0], repr(found[0][1].get("name")), set[str]()
     for (path, category), spec in zip(found, specs, strict=True):
         name = repr(category.get("name"))
@@ -108,7 +108,7 @@ def points_of(listed: Mapping[Path, Sequence[dict]], config: Mapping[str, Any], 
     return first
 
 
-def _spec(path: Path, category: dict, config: Mapping[str, Any]) -> KeypointSpec:
+def _spec(path: Path, category: dict, config: Mapping[str, Any], log: Log) -> KeypointSpec:
     names, where = category["keypoints"], f"{path}: category {category.get('name')!r}"
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError(f"{where}: expected `keypoints` as a list of names, got {str(names)[:60]}; correct it.")
@@ -116,10 +116,24 @@ def _spec(path: Path, category: dict, config: Mapping[str, Any]) -> KeypointSpec
         given = config.get("flip_idx", category.get("flip_idx"))
         flip = None if given is None else [int(value) for value in given]
         sigmas = [float(value) for value in config["kpt_sigmas"]] if "kpt_sigmas" in config else None
-        bones = [(int(a) - 1, int(b) - 1) for a, b in category.get("skeleton") or ()]
-    except (TypeError, ValueError):
-        raise DataError(f"{where}: expected flip_idx and kpt_sigmas as lists of numbers, skeleton as pairs; correct them.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"{where}: expected flip_idx and kpt_sigmas as lists of numbers; correct them.") from None
     try:
-        return KeypointSpec.make(len(names), 3, names, flip, sigmas, bones)
+        return KeypointSpec.make(len(names), 3, names, flip, sigmas, _bones(category.get("skeleton"), len(names), where, log))
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
+
+
+def _bones(given: Any, points: int, where: str, log: Log) -> list[tuple[int, int]]:
+    """The pairs of a skeleton, counted from 0; a finding for each that is none, since they are for drawing only."""
+    bones = []
+    for bone in given if isinstance(given, list) else [] if given is None else [given]:
+        try:
+            first, second = (int(end) for end in bone)
+        except (TypeError, ValueError, OverflowError):
+            first = second = 0
+        if min(first, second) >= 1 and max(first, second) <= points:
+            bones.append((first - 1, second - 1))
+        else:
+            log.add("skeleton", where, f"{str(bone)[:60]}, but COCO counts the keypoints from 1, here to {points}")
+    return bones

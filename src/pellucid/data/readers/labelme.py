@@ -219,21 +219,35 @@ class _Split:
         return None
 
     def _grouped_points(self, page: Page, keys: Sequence[tuple[str, Any]]) -> dict[tuple[str, Any], np.ndarray]:
-        """The keypoints (K, 3) of every object; a point without a group belongs to the only object there is."""
+        """The keypoints (K, 3) of every object; a point without a group belongs to the only object there is.
+
+        A point whose group several objects share belongs to none, and of two points of one name an object has the first.
+        """
         if self.points is None:
             return {}
-        owners = {key[1]: key for key in keys}
         found = {key: np.zeros((self.points.points, 3)) for key in keys}
+        members: dict[Any, list[tuple[str, Any]]] = {}
+        for key in keys:
+            members.setdefault(key[1], []).append(key)
         for number, shape in enumerate(page.shapes, 1):
             if _kind(shape) != "point":
                 continue
             where, group = f"{page.path}: shape {number}", _group(shape)
-            owner = keys[0] if group is None and len(keys) == 1 else owners.get(group)
+            owners = keys if group is None and len(keys) == 1 else members.get(group, ())
+            if len(owners) > 1:
+                labels = " and ".join(repr(label) for label, _ in owners)
+                self.log.add("point-owner", where, f"point {_label(shape)!r}, group id {group!r} of {labels}")
+                continue
             try:
                 ((x, y),) = np.array(shape.get("points"), np.float64).tolist()
-                found[owner][self.points.names.index(_label(shape))] = (x, y, 2)  # type: ignore[index]
-            except (KeyError, ValueError, TypeError):
+                place = found[owners[0]][self.points.names.index(_label(shape))]
+            except (IndexError, ValueError, TypeError):
                 self.log.add("object-malformed", where, f"point {_label(shape)!r} of no object (group id {group})")
+                continue
+            if place[2]:
+                self.log.add("point-twice", where, f"point {_label(shape)!r} of {owners[0][0]!r}")
+            else:
+                place[:] = (x, y, 2)
         return found
 
 

@@ -21,7 +21,7 @@ from .yolo_rows import READERS, RowError, parse, points_of
 DELIVERS = tuple(READERS)
 _LABEL_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 30
 _NOT_LABELS = ("classes.txt", "readme.txt", "notes.txt", "train.txt", "val.txt", "test.txt", "predefined_classes.txt")
-ROW_CODES = ("row-fields", "row-box", "row-number", "row-range")
+ROW_CODES = ("row-fields", "row-box", "row-points", "row-number", "row-range")
 
 
 def read(source: Path, config: dict, request: Request) -> DataSet:

@@ -46,7 +46,7 @@ def parse(fields: Sequence[bytes]) -> tuple[int, list[float]]:
 def read_box(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
     """The box of a row; that around a polygon or corners, and the first four values of a row with keypoints."""
     count = len(values) + 1
-    if count == BOX_FIELDS or (points is not None and count == _pose_fields(points)):
+    if count == BOX_FIELDS or _has_points(count, points):
         return Drawn(_box(values[:4], size)), ""
     if count >= POLYGON_FIELDS and count % 2:
         return Drawn(rings=[_scaled(values, size)]), "row-polygon"
@@ -55,9 +55,7 @@ def read_box(values: list[float], size: Size, points: KeypointSpec | None) -> Re
 
 def read_polygon(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
     """The polygon of a row, in one part."""
-    count = len(values) + 1
-    if count == BOX_FIELDS:
-        raise RowError("row-box", "5 fields")
+    count = _outline_fields(values, points)
     if count < POLYGON_FIELDS or not count % 2:
         raise RowError("row-fields", f"{count} fields where a row has {POLYGON_FIELDS}, 9, 11, ...: class x y x y x y ...")
     return Drawn(rings=[_scaled(values, size)]), ""
@@ -65,9 +63,7 @@ def read_polygon(values: list[float], size: Size, points: KeypointSpec | None) -
 
 def read_corners(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
     """The four corners of a row."""
-    count = len(values) + 1
-    if count == BOX_FIELDS:
-        raise RowError("row-box", "5 fields")
+    count = _outline_fields(values, points)
     if count != CORNER_FIELDS:
         raise RowError("row-fields", f"{count} fields where a row has {CORNER_FIELDS}: class x y x y x y x y")
     return Drawn(corners=_scaled(values, size)), ""
@@ -131,6 +127,21 @@ def _names(source: Path, given: Any) -> list[str] | None:
     if any(names != lists[0] for names in lists):
         raise DataError(f"{source}: expected the same kpt_names for all classes, since they share one list of points; make them agree.")
     return lists[0]
+
+
+def _outline_fields(values: Sequence[float], points: KeypointSpec | None) -> int:
+    """The number of fields of a row; RowError where it has a box, alone or with the keypoints of kpt_shape."""
+    count = len(values) + 1
+    if count == BOX_FIELDS:
+        raise RowError("row-box", "5 fields")
+    if points is not None and _has_points(count, points):
+        raise RowError("row-points", f"{count} fields: class cx cy w h and {points.points} x {points.dims}")
+    return count
+
+
+def _has_points(count: int, points: KeypointSpec | None) -> bool:
+    """Whether a row of `count` fields is one with the data's keypoints."""
+    return points is not None and count == _pose_fields(points)
 
 
 def _pose_fields(points: KeypointSpec) -> int:
