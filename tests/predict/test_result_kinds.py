@@ -17,6 +17,7 @@ from pellucid.geometry.masks import Masks
 from pellucid.geometry.polygons import Polygons
 from pellucid.geometry.rboxes import RBoxes
 from pellucid.results import Result
+from pellucid.tasks import TASKS
 from pellucid.types import ImageMeta, Instances
 
 SIZE = (96, 128)  # height, width
@@ -134,6 +135,29 @@ def test_keypoints_survive_a_label_row(tmp_path):
     shape = read_back(result(boxes=boxes, keypoints=Keypoints(data)), tmp_path, "keypoints", "kpt_shape: [3, 3]\nflip_idx: [1, 0, 2]\n")
     torch.testing.assert_close(shape.data, data, atol=1e-3, rtol=0)
     assert shape.flip == (1, 0, 2)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_predicted_keypoints_survive_a_label_row_of_their_data(tmp_path, dims):
+    """As the pose task finishes them; without visibility every point is sure, and a row has pairs."""
+    task = TASKS["pose"](points=3, dims=dims)
+    data = torch.tensor([[[10.0, 20, 0.9], [30, 40, 0.8], [7, 9, 0.7]], [[0.25, 0.5, 0.9], [127.5, 95.25, 0.6], [3, 4, 0.1]]])
+    if dims == 2:
+        data[..., 2] = 1
+    found = result(**task.finish({"boxes": torch.tensor([[5.0, 5, 40, 50], [0, 0, 128, 96]]), "keypoints": data}, {}))
+    row = found.save_txt(tmp_path / "row.txt").read_text().splitlines()[0]
+    assert len(row.split()) == 5 + 3 * dims
+    shape = read_back(found[[0, 1]], tmp_path, "keypoints", f"kpt_shape: [3, {dims}]\n")
+    assert shape.dims == dims
+    shown = data[..., 2] > 0.5
+    torch.testing.assert_close(shape.data[..., :2][shown], data[..., :2][shown], atol=1e-3, rtol=0)
+    assert torch.equal(shape.data[..., 2], 2.0 * shown)
+    (tmp_path / "again").mkdir()
+    labelled = Keypoints(torch.where(shown[..., None], torch.cat((data[..., :2], 2.0 * shown[..., None]), -1), 0.0), dims=dims)
+    again = read_back(
+        result(boxes=found.instances.shapes["boxes"], keypoints=labelled), tmp_path / "again", "keypoints", f"kpt_shape: [3, {dims}]\n"
+    )
+    torch.testing.assert_close(again.data, labelled.data, atol=1e-3, rtol=0)
 
 
 def test_rotated_boxes_survive_a_label_row(tmp_path):

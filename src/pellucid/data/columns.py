@@ -99,7 +99,8 @@ def to_polygons(rows: Ragged, points: KeypointSpec | None) -> Polygons:
 def to_keypoints(rows: Ragged, points: KeypointSpec | None) -> Keypoints:
     """Keypoints of the rows of one image."""
     assert points is not None, "an Index with keypoints needs their specification"
-    return Keypoints(torch.from_numpy(rows.values.copy()).reshape(-1, points.points, 3), points.flip, points.skeleton)
+    data = torch.from_numpy(rows.values.copy()).reshape(-1, points.points, 3)
+    return Keypoints(data, points.flip, points.skeleton, dims=points.dims)
 
 
 def to_rboxes(rows: Ragged, points: KeypointSpec | None) -> RBoxes:

@@ -32,6 +32,7 @@ class Keypoints:
     flip: tuple[int, ...] | None = None  # None: the data do not tell left from right, so nothing may be mirrored
     skeleton: tuple[tuple[int, int], ...] = ()  # pairs of points that a drawing joins
     predicted: bool = False
+    dims: int = 3  # 2: files and models without visibility, every point counts
 
     extent: ClassVar[bool] = False
 

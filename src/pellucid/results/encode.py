@@ -103,10 +103,10 @@ def points_coco(shape: Keypoints, size: Size) -> list[Fields]:
 
 
 def points_row(shape: Keypoints, boxes: Boxes, size: Size) -> list[list[float]]:
-    """The box, then x, y and visibility of each point: 2 for a predicted point that is shown, else 0."""
+    """The box, then x, y and visibility (2 for a predicted point that is shown, else 0) of each point; x and y where there is none."""
     places = shape.data[..., :2].double() / sides(size).double()
     seen = 2.0 * (shape.data[..., 2:] > SHOWN) if shape.predicted else shape.data[..., 2:]
-    points = torch.cat((places, seen.double()), -1).flatten(1).tolist()
+    points = torch.cat((places, seen.double()), -1)[..., : shape.dims].flatten(1).tolist()
     return [box + values for box, values in zip(box_row(boxes, boxes, size), points, strict=True)]
 
 

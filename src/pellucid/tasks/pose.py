@@ -76,7 +76,7 @@ def pose(**told: Any) -> Task:
         shapes=partial(keypoint_shapes, dims=spec.dims),
         overlap=Overlap(partial(keypoint_similarity, sigmas=spec.sigmas), level_window, cost=4 * spec.points, far=settings.teach_far),
         terms=tuple(term for term in pose_terms(settings, spec) if term.gain),
-        finish=partial(finish_keypoints, skeleton=spec.skeleton),
+        finish=partial(finish_keypoints, skeleton=spec.skeleton, dims=spec.dims),
         metrics=("pose", "box"),
         training_only=FLOW_OUTPUTS if taught else (),
     )
@@ -143,7 +143,7 @@ def level_window(points: Tensor, strides: Tensor, truth: Mapping[str, Tensor]) -
 
 
 def finish_keypoints(
-    rows: Mapping[str, Tensor], shared: Mapping[str, Tensor], skeleton: tuple[tuple[int, int], ...]
+    rows: Mapping[str, Tensor], shared: Mapping[str, Tensor], skeleton: tuple[tuple[int, int], ...], dims: int
 ) -> Mapping[str, Shape]:
     """Boxes and keypoints of the chosen rows."""
-    return {"boxes": Boxes(rows["boxes"]), "keypoints": Keypoints(rows["keypoints"], skeleton=skeleton, predicted=True)}
+    return {"boxes": Boxes(rows["boxes"]), "keypoints": Keypoints(rows["keypoints"], None, skeleton, predicted=True, dims=dims)}
