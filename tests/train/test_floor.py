@@ -22,10 +22,10 @@ SIZE = 128
 DRAWS = 3  # enough to see orders of magnitude; tests/gpu makes the claim with 20
 
 
-def make(name, precision, optimizer="musgd"):
+def make(name, precision, optimizer="musgd", device="cpu"):
     card = Card(name, "n", ("a", "b", "c"), (0, 1, 2))
     config = TrainConfig(model=f"{name}-n", data="none", batch=2, accumulate=1, epochs=4, optimizer=optimizer)
-    return TrainStep(create(card, 0), TASKS[name](), config, card.nc, precision, 8)
+    return TrainStep(create(card, 0).to(device), TASKS[name](), config, card.nc, precision, 8)
 
 
 def batch_of(name, seed=0):
@@ -81,11 +81,11 @@ def density_step(noise, dtype=torch.bfloat16):
     return Observed(loss.detach(), found | {f"flow.{n}": p.grad for n, p in step.detector.shared["flow"].named_parameters()})
 
 
-def attention_step(noise, dtype=torch.bfloat16):
+def attention_step(noise, dtype=torch.bfloat16, device="cpu"):
     draw = torch.Generator().manual_seed(0)
     q, k, taught = (torch.randn(shape, generator=draw) for shape in ((2, 2, 16, 30), (2, 2, 16, 30), (2, 2, 30, 30)))
-    q, k = q.requires_grad_(), k.requires_grad_()
-    with torch.autocast("cpu", dtype=dtype):
+    taught, q, k = taught.to(device), *(part.to(device).requires_grad_() for part in (q, k))
+    with torch.autocast(device, dtype=dtype):
         loss = (noise(attention_weights(q, k)) * taught).sum()
         loss.backward()
     return Observed(loss.detach(), {"q": q.grad, "k": k.grad})
