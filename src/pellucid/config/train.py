@@ -26,7 +26,7 @@ class TrainConfig:
     imgsz: int = 640
     """Side of the square canvas in pixels, a multiple of 32."""
     device: str = "auto"
-    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU; of several as in 0,1, each takes its batch at every step."""
     workers: int | None = None
     """Processes that read pictures; none given: one a core, at most 8."""
     project: str = "runs"
@@ -194,7 +194,7 @@ class TrainConfig:
     @property
     def accumulation(self) -> int:
         """Steps summed into one update."""
-        return self.accumulate or max(1, round(self.nbs / self.batch))
+        return self.accumulate or max(1, round(self.nbs / (self.batch * (1 + self.device.count(",")))))
 
     def overrides(self) -> dict[str, float]:
         """The augmentation values that the user gave beside the preset."""

@@ -148,18 +148,19 @@ class DataModule(LightningDataModule):
         index, use = self.index("train"), self.loading
         augment = without_mirrors(use.augment, index)
         data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch)
-        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         ring = self._ring()
-        return EpochLoader(data, EpochSampler(len(index), use.seed, rank, world), use.batch, ring, **self._settings(warped=True, ring=ring))
+        keys = EpochSampler(len(index), use.seed, *self._ranks())
+        return EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, ring=ring))
 
     def val_dataloader(self) -> DataLoader:
-        return self.eval_loader("val")
+        return self.eval_loader("val", *self._ranks())
 
-    def eval_loader(self, split: str) -> DataLoader:
-        """Letterboxed pictures of a split, in the order of its Index."""
+    def eval_loader(self, split: str, rank: int = 0, world: int = 1) -> DataLoader:
+        """Letterboxed pictures of a split, in the order of its Index; of several ranks each has its own."""
         index = self.index(split)
         data: Dataset = ValidationSet(index, self._store(split, index), self.loading.imgsz)
-        return DataLoader(data, batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False))
+        own = range(rank, len(index), world)
+        return DataLoader(data, batch_size=self.loading.batch, sampler=own, **self._settings(warped=False))
 
     def tile_loader(self, tiles: Tiles) -> DataLoader:
         """Letterboxed tiles, picture after picture."""
@@ -168,6 +169,10 @@ class DataModule(LightningDataModule):
     def on_after_batch_transfer(self, batch: Packed | Batch, dataloader_idx: int) -> Batch:
         """The pixels, resampled where the batch now lies."""
         return apply(batch) if isinstance(batch, Packed) else batch
+
+    def _ranks(self) -> tuple[int, int]:
+        """(this process's rank, number of processes)."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def _store(self, split: str, index: Index) -> ImageStore:
         if split not in self._stores:  # before the workers fork, so that they share one memory

@@ -108,7 +108,7 @@ def evaluate(
     try:
         images = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock, watch)
         for meter in meters.values() if chosen.gather is not None else ():
-            meter.coco.merge(chosen.gather(meter.coco.state()))  # type: ignore[misc]
+            meter.coco.merge(chosen.gather(meter.coco.state()))
     finally:
         model.train(training)
     scores = {path: meter.scores(clock.speed(images, path)) for path, meter in meters.items()}

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .journal import Journal
 from .progress import Throughput
 from .report import plot_batch
 
+AGREE_EVERY = 8  # windows after which several processes ask each other whether one of them has been told to stop
 SKIP_LIMIT = 100  # non-finite steps after which a run is stopped
 PREVIEWS = 3  # training batches that are drawn
 SKIP_CHECK = 50  # steps between looks at their number, each of which waits for the device
@@ -27,7 +29,7 @@ SKIP_CHECK = 50  # steps between looks at their number, each of which waits for 
 def save(trainer: Trainer, path: Path) -> None:
     """Write a checkpoint that appears whole or not at all."""
     path.parent.mkdir(exist_ok=True)
-    with whole_file(path) as part:
+    with whole_file(path) if trainer.is_global_zero else nullcontext(path) as part:  # all ranks come here, one writes
         trainer.save_checkpoint(part, weights_only=False)
 
 
@@ -55,6 +57,7 @@ class EpochEnd(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         if self.journal.interrupted:
             return
+        pl_module.step.agree()
         number = trainer.current_epoch + 1
         row = {"epoch": number, **self._training_figures(trainer, pl_module)}
         if number % self.val_every == 0 or number == self.journal.epochs:
@@ -62,7 +65,7 @@ class EpochEnd(Callback):
         row["seconds"] = time.perf_counter() - self._since
         better = self.journal.end_epoch(row)
         save(trainer, self.journal.last)
-        if better:
+        if better and trainer.is_global_zero:
             with whole_file(self.journal.best) as part:
                 shutil.copyfile(self.journal.last, part)
         self._stop_early(trainer)
@@ -100,15 +103,16 @@ class Interrupt(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.journal.batch = batch_idx + 1
-        if not self.asked:
-            return
-        if self.journal.batch % self.accumulate == 0 or self.journal.batch == trainer.num_training_batches:
+        last = self.journal.batch == trainer.num_training_batches
+        windows = 1 if trainer.world_size == 1 else AGREE_EVERY
+        if (last or self.journal.batch % (self.accumulate * windows) == 0) and self._agreed(trainer):
             self._stop(trainer)
+            pl_module.step.agree()
             save(trainer, self.journal.last)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """A signal that came while the epoch was scored: everything has been saved already."""
-        if self.asked:
+        if self._agreed(trainer):
             self._stop(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -116,6 +120,10 @@ class Interrupt(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         self._give_back()
+
+    def _agreed(self, trainer: Trainer) -> bool:
+        """Whether any process has been asked to stop: all stop at the same batch."""
+        return self.asked if trainer.world_size == 1 else trainer.strategy.reduce_boolean_decision(self.asked, all=False)
 
     def _stop(self, trainer: Trainer) -> None:
         self.journal.interrupted = True

@@ -15,7 +15,7 @@ def pick_device(text: str) -> torch.device:
     if text == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if "," in text:
-        raise UsageError(f"device: expected one GPU, got {text!r}; work on several is not built, name one of them")
+        raise UsageError(f"device: expected one device, got {text!r}; several can train, one scores and predicts: name one of them")
     if not text.isdigit():
         raise UsageError(f"device: expected auto, cpu or the number of a GPU, got {text!r}; try device=auto")
     count = torch.cuda.device_count()
@@ -24,6 +24,15 @@ def pick_device(text: str) -> torch.device:
             f"device: expected the number of a GPU, got {text}, but torch sees {count or 'no'} GPU{'s' * (count != 1)}; try device=auto"
         )
     return torch.device("cuda", int(text))
+
+
+def pick_devices(text: str) -> list[torch.device]:
+    """The devices of names with commas between them, a process for each; UsageError where a GPU is named twice or beside the CPU."""
+    devices = [pick_device(name) for name in str(text).split(",")]
+    gpus = {device for device in devices if device.type == "cuda"}
+    if gpus and len(gpus) < len(devices):
+        raise UsageError(f"device: expected different GPUs, got {text!r}; name each of them once, as in device=0,1")
+    return devices
 
 
 def pick_precision(text: str, device: torch.device) -> str:

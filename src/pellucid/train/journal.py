@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .folder import read_rows, write_rows
 
 
@@ -24,6 +26,7 @@ class Journal:
     rows: list[dict[str, float]] = field(default_factory=list)
     interrupted: bool = False  # stopped by a signal, in the middle of an epoch or at its end
     stopped_early: bool = False
+    writes: bool = True  # one of several processes does
 
     @property
     def last(self) -> Path:
@@ -37,13 +40,20 @@ class Journal:
         """Add the row of a finished epoch, move on, and say whether its weights are the ones to keep."""
         self.epoch, self.batch = int(row["epoch"]), 0
         self.rows.append(row)
-        write_rows(self.folder / "results.csv", self.rows)
+        if self.writes:
+            write_rows(self.folder / "results.csv", self.rows)
         value = row.get(self.metric, math.nan)
         first = math.isfinite(value) and not self.best_epoch
         better = first or value > self.best_value
         if better:
             self.best_value, self.best_epoch = value, self.epoch
         return better or value == self.best_value == 0  # while nothing is found the latest weights are kept
+
+    def reread(self) -> dict[str, float]:
+        """Take up what other processes have written, if anything; the last row."""
+        if self.last.is_file():
+            self.restore(torch.load(self.last, map_location="cpu", weights_only=True)["run"])
+        return self.rows[-1] if self.rows else {}
 
     def out_of_patience(self, patience: int) -> bool:
         """Whether so many epochs have passed since the best one; 0 waits for ever."""

@@ -91,6 +91,8 @@ class DetectorModule(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """For a plain Trainer with our DataModule; `train()` scores by `evaluate` instead."""
+        if hasattr(self, "step"):
+            self.step.agree()
         self._metric = CocoMetric(self.trainer.datamodule.index("val"), self.task.metrics)  # type: ignore[attr-defined]
 
     def validation_step(self, batch: Batch, index: int) -> None:

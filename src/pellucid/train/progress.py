@@ -56,7 +56,7 @@ class Throughput(Callback):
         self._set_mark()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._images += len(batch)
+        self._images += len(batch) * trainer.world_size
         if not self._started and pl_module.optimizer_steps > self._restored:
             self._started = True
             wait_for(pl_module.device)

@@ -2,7 +2,7 @@
 
 Each rank has its own pictures, as many as every other. What the losses are divided by is that of all of them together, so the sum of the
 ranks' gradients is the gradient of the large batch: one vector is summed once a window, and nothing else wraps the module. BatchNorm
-statistics are those of each rank's own pictures; rank 0's are the ones that are saved.
+statistics are those of each rank's own pictures, averaged before anything is scored or saved.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ def add_up(tensor: Tensor) -> Tensor:
     if world() > 1:
         distributed.all_reduce(tensor)
     return tensor
+
+
+def average(tensors: Sequence[Tensor]) -> None:
+    """Replace each tensor by its mean over all ranks."""
+    if world() > 1:
+        flat = add_up(torch.cat([tensor.flatten() for tensor in tensors])) / world()
+        for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
 
 
 def of_all(counts: Sequence[Counts]) -> list[Counts]:

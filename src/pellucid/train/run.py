@@ -13,10 +13,12 @@ import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
 
@@ -31,12 +33,14 @@ from ..models.build import Detector
 from ..tasks import TASKS
 from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
 from .callbacks import EpochEnd, Interrupt, NonFinite, Previews
-from .device import pick_device, pick_precision
+from .device import pick_devices, pick_precision
 from .folder import environment, find_run, new_folder, read_args, whole_file, write_args, write_json
 from .journal import Journal
-from .module import DetectorModule
+from .launch import launch
+from .module import DetectorModule, SummedDDP
 from .preflight import check_room, summary
 from .progress import LoaderClock, Report, Throughput
+from .ranks import gathered
 from .report import plot_curves, plot_labels, write_scores
 
 FREE_ON_RESUME = {"resume", "device", "workers", "cache", "plots", "json"}  # settings that do not change the figures
@@ -67,7 +71,8 @@ def train(config: TrainConfig) -> TrainResult:
     began = time.perf_counter()
     config = resume_config(_given(config)) if config.resume else config
     required(config, "model", "data")
-    device = pick_device(config.device)
+    devices = pick_devices(config.device)
+    device = devices[0]
     share_cores(device, worker_count(config.workers))
     precision = pick_precision(config.precision, device)
     dataset, detector, card = open_all(config)
@@ -82,17 +87,39 @@ def train(config: TrainConfig) -> TrainResult:
     write_json(folder / "env.json", environment())
     announce(config, data, folder, detector, device, precision)
 
-    def score(model: nn.Module, **settings: Any) -> Scores:
-        chosen = {"device": device, "precision": precision, "max_det": config.max_det, **settings}
-        return evaluate(model, data.scoring_loader(), data.index("val"), task, card.names, **chosen)
-
-    throughput = fit(config, module, data, journal, score, checkpoint)
-    result = TrainResult(folder, journal.metric, journal.best_value, journal.best_epoch, throughput.images_per_s, 0.0, journal.interrupted)
+    score = partial(scored, data=data, card=card, device=device, precision=precision, max_det=config.max_det)
+    if len(devices) > 1:
+        journal.interrupted = launch(folder, len(devices))
+        speed = journal.reread().get("images_per_s", math.nan)
+    else:
+        speed = fit(config, module, data, journal, score, checkpoint).images_per_s
+    result = TrainResult(folder, journal.metric, journal.best_value, journal.best_epoch, speed, 0.0, journal.interrupted)
     if config.plots:
         plot_curves(folder, journal.rows)
     if not journal.interrupted:
         result = replace(result, scores=release(journal, config, data, score))
     return replace(result, wall_s=time.perf_counter() - began)
+
+
+def train_rank(folder: Path, rank: int) -> bool:
+    """What one of several processes does in the run that `folder` describes; whether it was interrupted."""
+    config = merged(TrainConfig(), read_args(folder))
+    device = pick_devices(config.device)[rank]
+    share_cores(device, worker_count(config.workers))
+    dataset, detector, card = open_all(config)
+    task = make_task(card)
+    data = TrainingData(dataset, task, **loading_of(config))
+    journal = Journal(folder, config.epochs, f"e2e/{task.metrics[0]}/ap", writes=rank == 0)
+    checkpoint = restore(journal, config, data) if config.resume else None
+    precision = pick_precision(config.precision, device)
+    score = partial(scored, data=data, card=card, device=device, precision=precision, max_det=config.max_det, gather=gathered)
+    fit(config, DetectorModule(detector, task, config, card), data, journal, score, checkpoint)
+    return journal.interrupted
+
+
+def scored(model: nn.Module, data: TrainingData, card: Card, **settings: Any) -> Scores:
+    """Scores on the validation split."""
+    return evaluate(model, data.scoring_loader(), data.index("val"), data.task, card.names, **settings)
 
 
 def resume_config(given: Mapping[str, Any]) -> TrainConfig:
@@ -222,9 +249,9 @@ def fit(
         NonFinite(journal),
         EpochEnd(journal, lambda model: _flat(score(model, paths=("e2e",), curves=False)), throughput, config.val_every, config.patience),
         Interrupt(journal, config.accumulation),
-        Report(journal, throughput, journal.epoch),
+        *([Report(journal, throughput, journal.epoch)] if journal.writes else []),
     ]
-    if config.plots and not checkpoint:
+    if config.plots and not checkpoint and journal.writes:
         callbacks.append(Previews(journal.folder, data.dataset.names))
     with quiet_lightning():
         trainer = make_trainer(config, callbacks, clock, journal.folder)
@@ -239,10 +266,12 @@ def fit(
 
 def make_trainer(config: TrainConfig, callbacks: list[Callback], clock: LoaderClock, folder: Path) -> Trainer:
     """Lightning's loop, bare: validation, checkpoints, logging and precision are ours."""
-    device = pick_device(config.device)
+    devices = pick_devices(config.device)
+    on_gpu = devices[0].type == "cuda"
     return Trainer(
-        accelerator="gpu" if device.type == "cuda" else "cpu",
-        devices=[device.index] if device.type == "cuda" else 1,
+        accelerator="gpu" if on_gpu else "cpu",
+        devices=[device.index for device in devices] if on_gpu else len(devices),
+        strategy=SummedDDP(cluster_environment=LightningEnvironment()) if len(devices) > 1 else "auto",
         max_epochs=config.epochs,
         callbacks=callbacks,
         profiler=clock,
@@ -277,7 +306,7 @@ def release(journal: Journal, config: TrainConfig, data: TrainingData, score: An
         save_weights(part, detector.state_dict(), card)
         part.chmod(journal.best.stat().st_mode)  # readable like the others, whatever the writer's own rule
     detector, _ = load_weights(path)
-    scores = score(detector.to(pick_device(config.device)), weights="EMA")
+    scores = score(detector.to(pick_devices(config.device)[0]), weights="EMA")
     write_scores(journal.folder, scores, data.index("val"), config.plots)
     return scores
 

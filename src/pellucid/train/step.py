@@ -19,7 +19,7 @@ from ..tasks import Task
 from ..types import Batch
 from .criterion import BranchLoss, Counts, Criterion
 from .optimizer import Updater, make_updater
-from .ranks import add_up, of_all, world
+from .ranks import add_up, average, of_all, world
 from .window import Window, summed
 
 DTYPES = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
@@ -109,6 +109,10 @@ class TrainStep:
         self.skipped += self.found_inf
         self.gradients.release()
         self.window.reset()
+
+    def agree(self) -> None:
+        """Average over all ranks what each has from its own pictures: BatchNorm statistics, of the model and of its average."""
+        average([value for model in (self.detector, self.ema.model) for value in model.buffers() if value.is_floating_point()])
 
     def __call__(self, batch: Batch) -> None:
         """A whole step without a framework: a window of one part."""
