@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml
 
 # One thread a process: threads of several small jobs that wait for each other cost many times what they save.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not gpu" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not gpu" $(PYTEST_ARGS)
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
