@@ -12,6 +12,7 @@ from pellucid.data.module import DataModule
 from pellucid.errors import UsageError
 from pellucid.tasks import TASKS
 from pellucid.train.module import DetectorModule, freeze
+from pellucid.train.optimizer import make_updater
 from pellucid.zoo import Card, create
 
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
@@ -57,3 +58,13 @@ def test_frozen_layers_keep_weights_and_statistics(squares, tmp_path):
     assert any(name.startswith("backbone.layers.3.") for name in changed)
     with pytest.raises(UsageError, match="at most 17"):
         freeze(module.detector, 18)
+
+
+def test_the_rate_that_is_told_is_the_one_that_lr0_names():
+    model = create(Card("detect", "n", ("a", "b"), (0, 1)), 0)
+    for name in ("musgd", "adamw"):
+        config = TrainConfig(model="detect-n", data="none", optimizer=name, lr0=0.002, warmup_epochs=0)
+        updater = make_updater(model, config, 2, 1000)
+        updater.prepare(torch.zeros(()))
+        assert float(updater.rate) == pytest.approx(0.002, rel=1e-2)
+        assert max(float(group["lr"]) for group in updater.optimizer.param_groups) == pytest.approx(0.006, rel=1e-2)

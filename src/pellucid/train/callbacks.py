@@ -79,7 +79,7 @@ class EpochEnd(Callback):
         images, seconds, waited = self.throughput.current()
         losses = {f"train/{name}": float(value) for name, value in module.last_losses.items()}
         rate = {"images_per_s": images / seconds if images else float("nan"), "wait": waited / max(seconds, 1e-9)}
-        return {**losses, "lr": float(trainer.optimizers[0].param_groups[0]["lr"]), **rate, "skipped": int(module.skipped)}
+        return {**losses, "lr": float(module.step.updater.rate), **rate, "skipped": int(module.skipped)}
 
     def _stop_early(self, trainer: Trainer) -> None:
         journal = self.journal

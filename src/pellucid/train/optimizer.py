@@ -18,6 +18,14 @@ class Updater:
         self.optimizer, self.schedule = optimizer, schedule
         self.steps = 0
 
+    @property
+    def rate(self) -> Tensor:
+        """The learning rate of most matrices and kernels, which `lr0` names; class stems have three times as much, ()."""
+        lowest: Tensor = min((group for group in self.optimizer.param_groups if not group["bias"]), key=lambda group: group["base_lr"])[
+            "lr"
+        ]
+        return lowest
+
     def prepare(self, found_inf: Tensor) -> None:
         """Set rates and momentum of the next step, and whether it is to be skipped."""
         self.optimizer.found_inf = found_inf  # type: ignore[attr-defined]
