@@ -21,9 +21,8 @@ class Updater:
     @property
     def rate(self) -> Tensor:
         """The learning rate of most matrices and kernels, which `lr0` names; class stems have three times as much, ()."""
-        lowest: Tensor = min((group for group in self.optimizer.param_groups if not group["bias"]), key=lambda group: group["base_lr"])[
-            "lr"
-        ]
+        plain = [group for group in self.optimizer.param_groups if not group["bias"]]
+        lowest: Tensor = min(plain, key=lambda group: group["base_lr"])["lr"]
         return lowest
 
     def prepare(self, found_inf: Tensor) -> None:
