@@ -8,6 +8,7 @@ The results of all parts on the same sources, device and versions gather in one 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -66,8 +67,14 @@ class Outcome:
 
 def gpu_test_files(root: Path = ROOT) -> list[str]:
     """Files with tests of the GPU: those among other tests first, since they are small."""
-    found = [path.relative_to(root) for path in (root / "tests").rglob("test_*.py") if re.search(r"\bmark\.gpu\b", path.read_text("utf-8"))]
+    found = [path.relative_to(root) for path in (root / "tests").rglob("test_*.py") if _marks_gpu(path)]
     return [str(path) for path in sorted(found, key=lambda path: (path.parts[1] == "gpu", LONGER.get(str(path), 0), str(path)))]
+
+
+def _marks_gpu(path: Path) -> bool:
+    """Whether the code, not a string in it, names the mark."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return any(isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.gpu" for node in nodes)
 
 
 def all_steps(root: Path = ROOT) -> list[Step]:

@@ -56,6 +56,7 @@ def test_small_tests_come_first_and_all_of_them_come(gate, tree):
     found = gate.gpu_test_files()
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "gpu").glob("test_*.py")} < set(found)
     assert "tests/decode/test_decode.py" in found[:3]
+    assert "tests/goldens/test_gate.py" not in found  # it names the mark in strings alone
 
 
 def test_steps_are_tests_then_goldens_then_notebooks(gate):
