@@ -247,5 +247,39 @@ def test_with_a_flip_map_sides_change_places_in_a_mirror(tmp_path):
     assert packed.targets.extras["keypoints"][0, 0].tolist() == [[24, 24, 2], [72, 24, 2], [24, 72, 1], [72, 72, 2]]
 
 
+BOX, RING = "0 .5 .5 .5 .5\n", "0 .3 .3 .7 .3 .7 .7 .3 .7\n"
+KINDS = {"detect": (("boxes",), BOX), "pose": (("boxes", "keypoints"), POSE_ROW), "obb": (("boxes", "rboxes"), RING)}
+
+
+def pasting(root, needs, row, **augment):
+    rows = {"train": {"a": row, "b": row}, "val": {"v": row}}
+    yaml = "names: [box]\nkpt_shape: [4, 3]\nflip_idx: [1, 0, 3, 2]\n" if "keypoints" in needs else "names: [box]\n"
+    data = open_dataset(yolo(root, rows, yaml=yaml, width=96, height=96), needs)
+    task = next(name for name, make in TASKS.items() if make().needs == needs)
+    still = AugmentConfig(mosaic=0, scale=0, translate=0, hsv_h=0, hsv_s=0, hsv_v=0, fliplr=0, **augment)
+    return DataModule(data, TASKS[task](**data.task_args()), imgsz=S, batch=2, augment=still)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copy_paste_without_outlines_is_left_out_and_that_is_said_once(tmp_path, kind):
+    made = pasting(tmp_path, *KINDS[kind], copy_paste=1.0)
+    with pytest.warns(PellucidWarning, match="nothing is pasted for copy_paste=1, since none of the 2 objects in 2 pictures") as caught:
+        loader = made.train_dataloader()
+    assert len(caught) == 1
+    assert loader.dataset.config.copy_paste == 0
+    assert [int(part.targets.valid.sum()) for part in [*loader, *loader]] == [2, 2]  # a second warning would be an error
+
+
+@pytest.mark.parametrize(("needs", "row", "chance"), [(("boxes", "polygons"), RING, 1.0), (("boxes", "rboxes"), RING, 0.0)])
+def test_copy_paste_that_can_be_or_is_off_says_nothing(tmp_path, needs, row, chance):
+    assert pasting(tmp_path, needs, row, copy_paste=chance).train_dataloader().dataset.config.copy_paste == chance
+
+
+def test_pictures_all_of_whose_objects_lack_an_outline_count_as_without(tmp_path):
+    made = pasting(tmp_path, ("boxes", "polygons"), "", copy_paste=0.5)
+    with pytest.warns(PellucidWarning, match="copy_paste=0.5, since none of the 0 objects in 2 pictures"):
+        made.train_dataloader()
+
+
 def test_data_that_are_not_mirrored_anyway_say_nothing(tmp_path):
     assert len(list(keypoint_module(tmp_path, "", fliplr=0).train_dataloader())) == 1

@@ -70,6 +70,17 @@ def test_objects_are_kept_by_what_a_tile_shows():
     assert [part.ignore.tolist() for part in one] == [[False], [True]]
 
 
+def test_an_outline_that_crosses_itself_is_kept_by_what_it_fills():
+    """A bow-tie, whose lobes run opposite ways: one lobe and a little more in the left tile, four fifths of it in the right one."""
+    bow = Polygons.from_parts([[[(60, 20), (140, 80), (140, 20), (60, 80)]]])
+    whole = Instances(torch.tensor([1]), {"boxes": Boxes(bow.bounds()), "polygons": bow})
+    left, right = cut(whole, [Window(0, 0, 105, 100), Window(70, 0, 105, 100)])
+    assert left.labels.tolist() == right.labels.tolist() == [1]
+    assert left.ignore.tolist() == [True]
+    assert right.ignore.tolist() == [False]
+    assert right.shapes["boxes"].data[0].tolist() == [0, 20, 70, 80]
+
+
 def every_shape(offset):
     """One object of each kind of shape around (530, 40) less `offset`, in a tile."""
     centre = torch.tensor([530.0, 40]) - offset

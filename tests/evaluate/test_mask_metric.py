@@ -97,6 +97,37 @@ def test_perfect_masks_score_one_and_empty_images_are_counted():
     assert metric.compute()["mask/ap"] > 0.97  # outlines are filled by the COCO tool's own rule, half a pixel wider
 
 
+def crossing(name: str) -> list[tuple[float, float]]:
+    """Rings that the COCO tool fills otherwise, or not at all, beside two that it fills alike."""
+    square = [(30, 20), (110, 20), (110, 100), (30, 100)]
+    inner = [(50, 40), (90, 40), (90, 80), (50, 80)]
+    angles = 4 * np.pi * np.arange(5) / 5
+    return {
+        "star": list(zip(70 + 50 * np.sin(angles), 60 - 50 * np.cos(angles), strict=True)),
+        "twice": square * 2,
+        "bridged, inner ring the same way": [*square, square[0], *inner, inner[0]],
+        "bow-tie": [(30, 20), (110, 100), (110, 20), (30, 100)],
+        "plain": square,
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["star", "twice", "bridged, inner ring the same way", "bow-tie", "plain"])
+def test_perfect_masks_of_outlines_that_cross_themselves_score_one(name, tmp_path):
+    """Perfect are those that training fills; the files say the same to pycocotools."""
+    outline = Polygons.from_parts([[crossing(name)]])
+    builder = IndexBuilder(Path("/photos"), columns=("polygons",))
+    builder.image("/photos/0.jpg", (HEIGHT, WIDTH))
+    builder.object(0, outline.bounds()[0].tolist(), polygons=encode_rings(outline.parts(0)))
+    index = builder.build(("thing",), (1,))
+    masks = Rle.of_masks(outline.rasterise(HEIGHT, WIDTH))
+    assert masks.areas().item() > 2500
+    found = Instances(torch.tensor([0]), {"boxes": Boxes(outline.bounds()), "masks": masks}, torch.tensor([0.9]))
+    metric = CocoMetric(index, ("mask", "box"))
+    metric.update([Prediction(ImageMeta(0, 0, "", HEIGHT, WIDTH), found)])
+    assert metric.compute()["mask/ap"] == pytest.approx(1, abs=1e-9)
+    assert rescored(metric, tmp_path, "segm")[0] == pytest.approx(1, abs=1e-9)
+
+
 def test_ground_truth_keeps_the_form_it_had():
     index = make_index()
     metric = CocoMetric(index, ("mask",))

@@ -95,6 +95,20 @@ def without_mirrors(config: AugmentConfig, index: Index) -> AugmentConfig:
     return replace(config, fliplr=0.0, flipud=0.0)
 
 
+def without_pastes(config: AugmentConfig, index: Index) -> AugmentConfig:
+    """`config`, without copy-paste, and one warning, where no object has an outline along which it could be cut out."""
+    column = index.columns.get("polygons")
+    if not config.copy_paste or (column is not None and len(column.values)):
+        return config
+    warnings.warn(
+        f"nothing is pasted for copy_paste={config.copy_paste:g}, since none of the {len(index.labels)} objects in {len(index)} pictures "
+        "was read with an outline; train a model of outlines, or give copy_paste=0",
+        PellucidWarning,
+        stacklevel=2,
+    )
+    return replace(config, copy_paste=0.0)
+
+
 def original_size(index: Index, row: int) -> tuple[int, int]:
     """(height, width) of the picture of `row`, after EXIF orientation."""
     height, width = index.sizes[row].tolist()

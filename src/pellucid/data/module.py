@@ -21,7 +21,7 @@ from ..augment.presets import AugmentConfig
 from ..types import Batch, Packed
 from .cache import ImageStore
 from .collate import collate
-from .dataset import TrainingSet, ValidationSet, without_mirrors
+from .dataset import TrainingSet, ValidationSet, without_mirrors, without_pastes
 from .ring import Ring, keep_freed_memory
 from .tiles import Tiles, TileSet
 
@@ -146,7 +146,7 @@ class DataModule(LightningDataModule):
 
     def train_dataloader(self) -> EpochLoader:
         index, use = self.index("train"), self.loading
-        augment = without_mirrors(use.augment, index)
+        augment = without_pastes(without_mirrors(use.augment, index), index)
         data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch)
         ring = self._ring()
         keys = EpochSampler(len(index), use.seed, *self._ranks())

@@ -40,10 +40,9 @@ class Polygons:
         return len(self.objects) - 1
 
     def __getitem__(self, index: Tensor | slice) -> Polygons:
-        chosen = torch.arange(len(self))[index].reshape(-1)
-        rings, objects = _take(self.objects, chosen)
-        points, starts = _take(self.rings, rings)
-        return Polygons(self.points[points], starts, objects)
+        rings, objects = flat.members(self.objects.numpy(), torch.arange(len(self))[index].reshape(-1).numpy())
+        at, starts = flat.members(self.rings.numpy(), rings)
+        return Polygons(self.points[torch.from_numpy(at)], torch.from_numpy(starts), torch.from_numpy(objects))
 
     def warp(self, matrix: Tensor) -> Polygons:
         """Exact for every affine matrix; after a mirror the rings are run the other way, so that outer rings stay outer."""
@@ -69,13 +68,11 @@ class Polygons:
         return bounds
 
     def area(self) -> Tensor:
-        """(n,) float64 square pixels: outer rings less holes; where parts overlap, they count twice."""
-        areas = flat.ring_areas(self._points(), self.rings.numpy())
-        return torch.from_numpy(np.bincount(flat.owner(self.objects.numpy()), areas, len(self)))
+        """(n,) float64 square pixels of what is filled: overlapping parts and lobes of crossing rings count once, holes do not."""
+        return torch.from_numpy(flat.filled_areas(self._points(), self.rings.numpy(), self.objects.numpy()))
 
     def visible(self, height: int, width: int) -> Tensor:
-        whole = self.area()
-        return torch.where(whole > 0, self.clip(height, width).area() / whole.clamp(min=1e-12), 0.0).clamp(0, 1).float()
+        return torch.from_numpy(flat.shares(self._points(), self.rings.numpy(), self.objects.numpy(), height, width)).float()
 
     def rasterise(self, height: int, width: int, stride: float = 1) -> Tensor:
         """(n, height, width) bool: cells of `stride` pixels whose centre, (i + 0.5) x stride, lies inside."""
@@ -96,11 +93,15 @@ class Polygons:
         return [points[start:end] for start, end in pairwise(own)]
 
     def coco(self, height: int, width: int) -> list[Any]:
-        """COCO segmentations: outlines as [x y x y ...] of each part to a thousandth of a pixel, run-length codes where there are holes."""
+        """COCO segmentations: outlines as [x y x y ...] of each part to a thousandth of a pixel, or run-length codes.
+
+        Codes of objects with holes or with rings that cross or overlap themselves: tools fill each ring by a rule of their own.
+        """
         codes = Rle.of_runs(self.columns(height, width), len(self), height, width).coco()
-        holes = np.bincount(flat.owner(self.objects.numpy()), flat.ring_areas(self._points(), self.rings.numpy()) < 0, len(self)) > 0
+        rings = flat.overwound(self._points(), self.rings.numpy(), height, width)
+        coded = np.bincount(flat.owner(self.objects.numpy()), rings, len(self)) > 0
         outlines = ([part.reshape(-1).astype(np.float64).round(3).tolist() for part in self.parts(i)] for i in range(len(self)))
-        return [code if hole or not outline else outline for outline, hole, code in zip(outlines, holes, codes, strict=True)]
+        return [code if by_code or not outline else outline for outline, by_code, code in zip(outlines, coded, codes, strict=True)]
 
     def to(self, device: torch.device | str) -> Polygons:
         return Polygons(self.points.to(device), self.rings.to(device), self.objects.to(device))
@@ -156,13 +157,6 @@ def _ring(part: Part, sign: int) -> np.ndarray:
     ring = np.asarray(part, np.float64).reshape(-1, 2)
     area = flat.ring_areas(ring, np.array([0, len(ring)]))[0]
     return ring[::-1] if area * sign < 0 else ring
-
-
-def _take(start: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of the members of the chosen rows, and where those rows start among them."""
-    positions = [torch.arange(a, b) for a, b in zip(start[chosen].tolist(), start[chosen + 1].tolist(), strict=True)]
-    lengths = start.diff()[chosen]
-    return torch.cat([torch.zeros(0, dtype=torch.int64), *positions]), torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
 
 def _without_flat(points: np.ndarray, rings: np.ndarray, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 Array = np.ndarray
+LINES = 64  # across an object, along which the area of crossing rings is measured
+FLAT = 1e-6  # of its bounds: an object that fills no more has no area
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,89 @@ def _cut_side(points: Array, rings: Array, distance: Array, axis: int, side: flo
 
 def runs(points: Array, rings: Array, objects: Array, height: int, width: int, stride: float = 1.0) -> Runs:
     """The cells of a (height, width) grid whose centre (i + 0.5) x stride has a winding number other than 0, along rows."""
-    line, place, turn, own = _crossings(points / stride, rings, height)
-    own = owner(objects)[own]
-    order = np.lexsort((place, line, own))
-    own, line, place, turn = own[order], line[order], place[order], turn[order]
-    winding = np.cumsum(turn)  # back at 0 after every line, since rings are closed
+    own, line, place, winding, turn = _wound(points / stride, rings, objects, height)
     begins = (winding != 0) & (winding - turn == 0)
     ends = (winding == 0) & (winding - turn != 0)
-    start, end = (np.clip(np.ceil(place[which] - 0.5), 0, width).astype(np.int64) for which in (begins, ends))
+    start, end = (_first_cell(place[which], width) for which in (begins, ends))
     own, line = own[begins], line[begins]
     filled = end > start
     return _joined(Runs(own[filled], line[filled], start[filled], end[filled]))
+
+
+def overwound(points: Array, rings: Array, height: int, width: int) -> Array:
+    """(r,) bool: rings with a winding number other than 0 and 1 at a cell's centre: holes, and rings that cross or overlap themselves."""
+    own, _, place, winding, _ = _wound(points, rings, np.arange(len(rings)), height)
+    cells = np.diff(_first_cell(place, width), append=0)  # up to the next crossing; of no matter after the last of a line
+    return np.bincount(own[(cells > 0) & (winding != 0) & (winding != 1)], minlength=len(rings) - 1) > 0
+
+
+def filled_areas(points: Array, rings: Array, objects: Array) -> Array:
+    """Areas (n,) of what the winding rule fills.
+
+    Exact where the winding numbers are 0 and 1, or 0 and -1; else, where rings cross or overlap, measured along LINES lines.
+    """
+    begins = rings[objects]
+    low, high = (side[:, 1] for side in extents(points, begins))
+    own = owner(begins)
+    gain = LINES / np.where(high > low, high - low, np.inf)
+    scaled = np.stack((points[:, 0], (points[:, 1] - low[own]) * gain[own]), 1)
+    own, _, place, winding, _ = _wound(scaled, rings, objects, LINES)
+    length = np.diff(place, append=0)
+    filled, plus, minus = (np.bincount(own, length * which, len(low)) for which in (winding != 0, winding == 1, winding == -1))
+    wound = np.abs(_object_areas(points, rings, objects))
+    return np.where(np.maximum(plus, minus) >= filled * (1 - 1e-6), wound, filled * (high - low) / LINES)
+
+
+def shares(points: Array, rings: Array, objects: Array, height: int, width: int) -> Array:
+    """Shares (n,) of the filled areas that lie inside the frame; areas are taken only where an edge of the frame cuts the bounds."""
+    low, high = extents(points, rings[objects])
+    least = FLAT * (high - low).prod(1)
+    whole = (low >= 0).all(1) & (high[:, 0] <= width) & (high[:, 1] <= height) & (np.abs(_object_areas(points, rings, objects)) > least)
+    seen = whole.astype(np.float64)
+    some = np.flatnonzero(~whole & (high > 0).all(1) & (low[:, 0] < width) & (low[:, 1] < height))
+    if not len(some):
+        return seen
+    chosen, objects = members(objects, some)
+    at, rings = members(rings, chosen)
+    inner, kept = cut(points[at], rings, (0, 0, width, height))
+    both = np.concatenate((rings, rings[-1] + kept[1:])), np.concatenate((objects, objects[-1] + objects[1:]))
+    area, left = filled_areas(np.concatenate((points[at], inner)), *both).reshape(2, -1)
+    filled = area > least[some]
+    seen[some[filled]] = np.clip(left[filled] / area[filled], 0, 1)
+    return seen
+
+
+def extents(points: Array, begins: Array) -> tuple[Array, Array]:
+    """Least and largest x, y (n, 2) of the points begins[i] to begins[i + 1]; zeros where there are none."""
+    low, high = np.zeros((2, len(begins) - 1, 2))
+    some = np.diff(begins) > 0
+    if some.any():
+        low[some], high[some] = (side.reduceat(points, begins[:-1][some]) for side in (np.minimum, np.maximum))
+    return low, high
+
+
+def members(start: Array, rows: Array) -> tuple[Array, Array]:
+    """Positions of the members of the chosen rows, row after row, and where those rows start among them."""
+    begins = starts(start[rows + 1] - start[rows])
+    return np.arange(begins[-1]) + np.repeat(start[rows] - begins[:-1], np.diff(begins)), begins
+
+
+def _object_areas(points: Array, rings: Array, objects: Array) -> Array:
+    return np.bincount(owner(objects), ring_areas(points, rings), len(objects) - 1)
+
+
+def _wound(points: Array, rings: Array, objects: Array, height: int) -> tuple[Array, Array, Array, Array, Array]:
+    """Crossings with the centre lines of rows in the order of object, line and place: those, the winding number after each, its change."""
+    line, place, turn, own = _crossings(points, rings, height)
+    own = owner(objects)[own]
+    order = np.lexsort((place, own * height + line))
+    turn = turn[order]
+    return own[order], line[order], place[order], np.cumsum(turn), turn  # back at 0 after every line, since rings are closed
+
+
+def _first_cell(place: Array, width: int) -> Array:
+    """The first cell of a row whose centre does not lie before `place`."""
+    return np.clip(np.ceil(place - 0.5), 0, width).astype(np.int64)
 
 
 def _crossings(points: Array, rings: Array, height: int) -> tuple[Array, Array, Array, Array]:
