@@ -91,7 +91,7 @@ def test_help_shows_every_field_with_its_line_and_an_example(name, capsys):
         (["train", "data=x"], 2, "model: expected a value, got none"),
         (["train", "model=detect-n", "data=/no/such"], 3, "/no/such"),
         (["train", "model=detect-n", "data=x", "device=7"], 2, "device: expected the number of a GPU, got 7"),
-        (["train", "model=detect-n", "data=x", "device=0,1"], 2, "several is not built"),
+        (["train", "model=detect-n", "data=x", "device=0,1"], 2, "device: expected the number of a GPU, got 0"),
         (["train", "imgsz=100"], 2, "imgsz: expected a multiple of 32 up to 16384, got 100; take 96"),
         (["train", "resume=/no/run"], 3, "/no/run/weights/last.ckpt"),
         (["train", "config=/no/file.yaml"], 3, "/no/file.yaml"),

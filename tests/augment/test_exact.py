@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from pellucid.augment.apply import apply
@@ -46,6 +46,7 @@ def measured(image, level):
     return None if rows.size == 0 else np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1])
 
 
+@example(name="strong", seed=52, short=49, wide=False, corner=(0.75, 0.0), side=(0.5, 1.0))  # only the box around it is seen
 @given(
     name=st.sampled_from(sorted(CONFIGS)),
     seed=st.integers(0, 10**6),
@@ -70,7 +71,7 @@ def test_boxes_equal_a_warp_of_their_pixels(name, seed, short, wide, corner, sid
     found = measured(image, 0.04 if turned else 0.4)  # the tip of a turned box fills little of its pixel
     assert len(truth) <= 1
     if len(truth) == 0:
-        assert found is None or nearly_gone(image, found, box, data, turned)
+        assert found is None or nearly_gone(image, found, box, data)
     elif turned and (truth[0].min() <= 0 or truth[0].max() >= S):  # turned and cut: the box holds the pixels, perhaps with room
         assert (found[:2] - truth[0][:2]).min() > -1.5
         assert (truth[0][2:] - found[2:]).min() > -1.5
@@ -78,13 +79,12 @@ def test_boxes_equal_a_warp_of_their_pixels(name, seed, short, wide, corner, sid
         assert np.abs(truth[0] - found).max() <= (1.5 if turned else 1.0)
 
 
-def nearly_gone(image, found, box, data, turned):
+def nearly_gone(image, found, box, data):
     """Whether what is left of the box is below the limits of what is taught, to the pixel."""
     matrix = plan(len(data), data.config, S, data.seed, 0, 0).views[0].matrix[:2, :2]
     whole = abs(float(torch.linalg.det(matrix))) * (box[2] - box[0]) * (box[3] - box[1])
     width, height = found[2:] - found[:2]
-    limit = 0.4 if turned else 0.1  # shares of turned boxes are those of their bounding boxes
-    return min(width, height) <= 4 or (image.max(0) > 184).sum() - width - height <= limit * whole
+    return min(width, height) <= 4 or (image.max(0) > 184).sum() - width - height <= 0.1 * whole
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))

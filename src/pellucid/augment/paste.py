@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..geometry.affine import compose, scaling, translation
+from ..geometry.polygons import Polygons
 from ..types import Instances, Layer
 from .copy_paste import Cutting, hide, lay
 from .plan import View
@@ -64,10 +65,21 @@ def move(
         on_canvas = torch.cat((on_canvas * left, cutting.objects.visible(view.canvas, view.canvas)))
     moved = cut.warp(view.matrix)
     seen = moved.clip(view.size, view.size)
-    of_cut = moved.visible(view.size, view.size) / cut.visible(view.canvas, view.canvas).clamp(min=1e-9)  # shapes that stay whole: of all
+    of_cut = _in_output(cut, moved, view) / cut.visible(view.canvas, view.canvas).clamp(min=1e-9)  # shapes that stay whole: of all
     share = on_canvas * of_cut.clamp(max=1)
     seen = seen.tighten(view.size, view.size)
     return seen[_large(seen) & (share >= MIN_VISIBLE)]
+
+
+def _in_output(cut: Instances, moved: Instances, view: View) -> Tensor:
+    """Share of each object in the output, (n,); a turned box counts by its own four corners, not by the box around them."""
+    straight = bool((view.matrix[0, 1] == 0) & (view.matrix[1, 0] == 0))
+    if straight or any(shape.extent for shape in cut.shapes.values()):
+        return moved.visible(view.size, view.size)
+    x1, y1, x2, y2 = cut.shapes["boxes"].bounds().unbind(-1)
+    corners = torch.stack((x1, y1, x2, y1, x2, y2, x1, y2), -1).reshape(-1, 2)
+    outlines = Polygons(corners, torch.arange(0, len(corners) + 1, 4), torch.arange(len(x1) + 1))
+    return outlines.warp(view.matrix).visible(view.size, view.size)
 
 
 def _large(objects: Instances) -> Tensor:
