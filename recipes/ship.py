@@ -61,7 +61,7 @@ def main(run: str, name: str) -> None:
     model, card = load_weights(Path(run) / "weights" / "best.safetensors")
     path = HERE / f"{name}.safetensors"
     about = ABOUT[name]
-    settings = {**card.settings, "data": about["sample"], "project": "runs"}  # no path of the machine that trained
+    settings = {**card.settings, "data": about["sample"], "project": "runs", "resume": ""}  # no path of the machine that trained
     save_weights(path, model.state_dict(), replace(card, settings=settings), half=True)
     path.chmod(0o644)
     with tempfile.TemporaryDirectory() as folder:

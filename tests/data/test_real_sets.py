@@ -11,7 +11,7 @@ from pellucid.data.readers import read_dataset
 
 from .make import codes, text
 
-ROOT = Path("/work/shared/data")
+ROOT = Path(__file__).parents[3] / "shared" / "data"  # beside the checkout
 BOXES, SEGMENT, POSE, TURNED = ("boxes",), ("boxes", "polygons"), ("boxes", "keypoints"), ("boxes", "rboxes")
 NOTES = {"points-none", "ignored", "class-absent"}
 pytestmark = pytest.mark.skipif(not ROOT.is_dir(), reason=f"the real data sets are not in {ROOT}")
