@@ -1,0 +1,86 @@
+"""The verbs that train, score and predict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ..config import PredictConfig, TrainConfig, ValConfig, merged
+from .verb import Verb
+
+
+def do_train(given: dict[str, Any]) -> int:
+    from ..train.run import resume_config, train
+
+    config = resume_config(given) if given.get("resume") else merged(TrainConfig(), given)
+    result = train(config)
+    if config.json:
+        print(json.dumps(result.to_dict()))
+        return int(result.interrupted)
+    if result.interrupted:
+        print(f"stopped and saved; go on with: pellucid train resume={result.run_dir}")
+        return 1
+    assert result.scores is not None
+    print(score_table(result.scores))
+    print(f"best epoch {result.epoch} by {result.metric} = {result.value:.4f}")
+    print(f"{result.images_per_s:.1f} training images/s, {result.wall_s:.0f} s in all")
+    print(f"run folder: {result.run_dir}")
+    return 0
+
+
+def do_val(given: dict[str, Any]) -> int:
+    from ..model import validate
+
+    config = merged(ValConfig(), given)
+    scores, folder = validate(config)
+    if config.json:
+        print(json.dumps({"model": config.model, "run_dir": str(folder), **scores.to_dict()}))
+    else:
+        print(score_table(scores))
+        print(f"run folder: {folder}")
+    return 0
+
+
+def do_predict(given: dict[str, Any]) -> int:
+    from ..model import predict_files
+
+    config = merged(PredictConfig(), given)
+    count = 0
+    folder, results = predict_files(config)
+    for result in results:
+        count += 1
+        print(result.to_json() if config.json else result_line(result), flush=True)
+    print(f"{count} picture{'s' * (count != 1)}; folder: {folder}", file=sys.stderr)
+    return 0
+
+
+def score_table(scores: Any) -> str:
+    """Both paths side by side, the protocol, and the classes."""
+    paths = list(scores.paths)
+    names = list(next(iter(scores.paths.values())).metrics)
+    rows = {name: [scores.paths[path].metrics[name] for path in paths] for name in names}
+    heads = [*paths, "gap"] if len(paths) == 2 else [*paths]
+    lines = [scores.protocol, f"{scores.images} images", " " * 12 + "".join(f"{head:>9}" for head in heads)]
+    for name, values in rows.items():
+        shown = [*values, values[0] - values[1]] if len(paths) == 2 else values
+        lines.append(f"{name:<12}" + "".join(f"{value:>9.4f}" for value in shown))
+    table = scores.paths[paths[0]].per_class
+    if len(table) > 1:
+        lines += [f"class {row['name']:<20} {row['n']:>6} objects  ap {row['ap']:.4f}  ap50 {row['ap50']:.4f}" for row in table]
+    return "\n".join([*lines, *scores.notes])
+
+
+def result_line(result: Any) -> str:
+    """path: 3 tree, 1 car"""
+    from collections import Counter
+
+    counts = Counter(result.names[int(label)] for label in result.boxes.cls)
+    return f"{result.path}: {', '.join(f'{count} {name}' for name, count in counts.most_common()) or 'nothing'}"
+
+
+VERBS = {
+    "train": Verb(TrainConfig, do_train, "pellucid train model=detect-n data=shop.yaml epochs=100 imgsz=640 batch=16"),
+    "val": Verb(ValConfig, do_val, "pellucid val model=runs/detect/train/weights/best.safetensors data=shop.yaml"),
+    "predict": Verb(PredictConfig, do_predict, "pellucid predict model=runs/detect/train/weights/best.safetensors source=photos/"),
+}

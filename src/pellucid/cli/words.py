@@ -1,0 +1,138 @@
+"""Words of a command line, or a YAML file with settings, as checked values; the help of a verb."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..config import check_key
+from ..errors import MissingFileError, UsageError
+from ..rules import words_of_type
+from . import about, data, use
+from .verb import Verb
+
+VERBS: dict[str, Verb] = {**use.VERBS, **data.VERBS, **about.VERBS}
+
+YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def find_verb(words: list[str]) -> tuple[str, list[str]]:
+    """The verb, of one word or two, and what follows it; UsageError with the nearest verb."""
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if name in VERBS:
+            return name, words[count:]
+    name = " ".join(word for word in words[:2] if "=" not in word and not word.startswith("-")) or words[0]
+    within = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
+    near = (
+        get_close_matches(name, VERBS, 1, 0.7)
+        or within
+        or get_close_matches(name, VERBS, 1, 0.4)
+        or get_close_matches(words[0], VERBS, 1, 0.4)
+    )
+    hint = f"did you mean {' or '.join(near)}?" if near else f"verbs: {', '.join(VERBS)}"
+    raise UsageError(f"unknown verb {name!r}: {hint}")
+
+
+def read_settings(name: str, words: list[str]) -> dict[str, Any]:
+    """The settings that were given, in a file and then in words, checked for name and kind."""
+    kind = VERBS[name].config
+    given = pairs_of(kind, words)
+    if "config" in given:
+        given = {**pairs_of_file(kind, given.pop("config")), **given}
+    parser = parser_of(name)
+    values = {}
+    for key, text in given.items():
+        values[key] = read_value(parser, kind, key, text)
+    return values
+
+
+def pairs_of(kind: type, words: list[str]) -> dict[str, str]:
+    """{key: text} of `key=value`, `--key value`, `--key=value` and, for yes-or-no settings, `--key`."""
+    switches = {field.name for field in fields(kind) if field.type == "bool"}
+    pairs: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        key, equals, text = word.removeprefix("--").partition("=")
+        key = key.replace("-", "_")
+        if not equals and not word.startswith("--"):
+            hint = f"{word}=true" if key in switches else f"for instance {fields(kind)[0].name}={word}"
+            raise UsageError(f"expected key=value or --key value, got {word!r}; write {hint}")
+        if key != "config":
+            check_key(kind, key)
+        if not equals:
+            bare = key in switches and (not rest or rest[0].lower() not in YES + NO)
+            if not bare and not rest:
+                raise UsageError(f"{key}: expected a value after --{key}, got nothing; write {key}=...")
+            text = "true" if bare else rest.pop(0)
+        pairs[key] = text
+    return pairs
+
+
+def pairs_of_file(kind: type, path: str) -> dict[str, str]:
+    """{key: text} of a YAML file with settings."""
+    import yaml
+
+    if not Path(path).is_file():
+        raise MissingFileError(f"config: expected a YAML file, found none at {path}; check the path")
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: expected YAML with settings, got something else ({' '.join(str(error).split())}); mend the file"
+        ) from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: expected lines like 'epochs: 50', got {type(content).__name__}; mend the file")
+    for key in content:
+        try:
+            check_key(kind, str(key))
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+    return {str(key): value if isinstance(value, str) else json.dumps(value, default=str) for key, value in content.items()}
+
+
+def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
+    """`text` as a value of the field's kind; UsageError in our words."""
+    field = next(field for field in fields(kind) if field.name == key)
+    if field.type == "bool":
+        text = "true" if text.lower() in YES else "false" if text.lower() in NO else text
+    if "None" in str(field.type) and text.lower() in ("none", "null"):
+        text = "null"
+    if str(field.type).startswith("tuple") and text != "null" and not text.startswith("["):
+        text = f"[{text}]"
+    try:
+        return getattr(parser.parse_args([f"--{key}={text}"]), key)
+    except Exception:
+        raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see pellucid ... --help") from None
+
+
+class HelpLines(argparse.HelpFormatter):
+    """The line under each field, and its default where there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        shown = action.default is not None and action.default not in ("", argparse.SUPPRESS)
+        return (action.help or "") + (" (default: %(default)s)" if shown else "")
+
+
+def parser_of(name: str) -> Any:
+    """A jsonargparse parser of a verb's settings; its help shows the line under each field."""
+    import jsonargparse
+
+    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    verb = VERBS[name]
+    parser = jsonargparse.ArgumentParser(
+        prog=f"pellucid {name}",
+        usage=f"pellucid {name} [key=value | --key value]...",
+        description=verb.about,
+        epilog=f"example: {verb.example}",
+        exit_on_error=False,
+        formatter_class=HelpLines,
+    )
+    parser.add_class_arguments(verb.config, as_group=False)
+    parser.add_argument("--config", type=str, help="A YAML file with any of these settings; words on the command line win.")
+    return parser
