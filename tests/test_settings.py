@@ -81,7 +81,7 @@ WINDOWS = {"nbs": 4, "accumulate": 2}  # other sums of gradients
 AVERAGING = {"ema_decay": 0.5, "ema_ramp": 10.0}  # other averages of the same weights
 ELSEWHERE = {  # held by tests of the run, of the command line and of the data
     *("model", "data", "device", "workers", "project", "name", "exist_ok", "resume", "patience", "cache", "max_det", "val_every"),
-    *("plots", "strict", "json"),
+    *("plots", "report", "strict", "json"),
 }
 
 
@@ -247,7 +247,9 @@ def test_validation_settings_change_what_is_counted(change, opened, data, tmp_pa
 
 
 def test_what_validation_writes(opened, data, tmp_path):
-    assert scored(opened, data, tmp_path, save_json=False)[1] == {"scores.json", "per_class.csv"}
+    always = {"args.yaml", "env.json", "scores.json", "per_class.csv"}
+    assert scored(opened, data, tmp_path, save_json=False, report=False)[1] == always
+    assert scored(opened, data, tmp_path, save_json=False)[1] == {*always, "report.html", "details.json", "examples"}
     assert "confusion.png" in scored(opened, data, tmp_path, plots=True)[1]
     assert scored(opened, data, tmp_path, single_cls=True)[0]
 

@@ -105,8 +105,12 @@ def class_color(label: int) -> Color:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def draw(image: np.ndarray, instances: Instances, names: Sequence[str], labels: bool = True) -> np.ndarray:
+def draw(
+    image: np.ndarray, instances: Instances, names: Sequence[str], labels: bool = True, colors: Sequence[Color] | None = None
+) -> np.ndarray:
     """A copy of `image` (h, w, 3) uint8 with the objects (in its pixels) outlined and, if `labels`, named with class and score.
+
+    `colors` has one for each object; None: each class has its own.
 
     Lines and text grow with the picture. Tags never cover each other, and among many objects none is larger than its own: the best objects
     are served first, and where there is no room for name and score there is the score alone, or nothing.
@@ -115,8 +119,8 @@ def draw(image: np.ndarray, instances: Instances, names: Sequence[str], labels: 
     pen = ImageDraw.Draw(picture)
     unit = max(picture.size)
     worst_first = torch.arange(len(instances) - 1, -1, -1) if instances.scores is None else instances.scores.argsort(stable=True)
-    instances = instances[worst_first]
-    colors = [class_color(label) for label in instances.labels.tolist()]
+    given = [class_color(label) for label in instances.labels.tolist()] if colors is None else colors
+    instances, colors = instances[worst_first], [given[place] for place in worst_first.tolist()]
     turned = any(isinstance(shape, RBoxes) for shape in instances.shapes.values())
     for shape in instances.shapes.values():
         if turned and isinstance(shape, Boxes):

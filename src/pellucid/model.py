@@ -13,7 +13,7 @@ from .config import InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, r
 from .errors import UsageError
 from .models.count import count_flops, count_parameters
 from .train.device import pick_device, pick_precision
-from .train.folder import new_folder, write_json
+from .train.folder import environment, new_folder, write_args, write_json
 from .zoo import Card, make_task, open_model
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     from .data.module import DataModule
     from .data.readers import open_dataset
     from .evaluate import evaluate, evaluate_tiles
+    from .report import report_scoring
     from .train.report import write_scores
     from .train.run import worker_count
 
@@ -107,7 +108,11 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
         scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
     else:
         scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap, **counted)
+    write_args(folder, config)
+    write_json(folder / "env.json", environment())
     write_scores(folder, scores, index, config.plots, config.save_json)
+    if config.report:
+        report_scoring(folder, scores, config, card, index)
     return scores, folder
 
 

@@ -19,7 +19,7 @@ LEVELS = (  # a room imports from its own level and those above it
     ("zoo",),
     ("decode", "results", "draw"),
     ("evaluate", "predict"),
-    ("train",),
+    ("train", "report"),
     ("model",),
     ("__init__", "cli", "__main__"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..config import EnvConfig, InfoConfig, merged
+from ..config import EnvConfig, InfoConfig, ReportConfig, merged, required
 from .verb import Verb
 
 
@@ -22,6 +22,14 @@ def do_env(given: dict[str, Any]) -> int:
     return show(environment(), merged(EnvConfig(), given).json)
 
 
+def do_report(given: dict[str, Any]) -> int:
+    from ..report import make_page
+
+    config = merged(ReportConfig(), given)
+    required(config, "run")
+    return show({"report": str(make_page(config.run))}, config.json)
+
+
 def show(figures: dict[str, Any], as_json: bool) -> int:
     """Print figures as JSON or as aligned lines."""
     if as_json:
@@ -36,5 +44,6 @@ def show(figures: dict[str, Any], as_json: bool) -> int:
 
 VERBS = {
     "info": Verb(InfoConfig, do_info, "pellucid info model=detect-n nc=80 imgsz=640 --json"),
+    "report": Verb(ReportConfig, do_report, "pellucid report run=runs/detect/train"),
     "env": Verb(EnvConfig, do_env, "pellucid env --json"),
 }

@@ -6,7 +6,7 @@ The line under a field is its help. A value that cannot be used is refused here,
 from __future__ import annotations
 
 from ..rules import REFUSED, STRIDE, check_key, merged, required
-from .about import EnvConfig, InfoConfig
+from .about import EnvConfig, InfoConfig, ReportConfig
 from .data import CheckConfig, TilesConfig
 from .train import AUGMENT_FIELDS, TrainConfig
 from .use import PredictConfig, ValConfig
@@ -19,6 +19,7 @@ __all__ = [
     "EnvConfig",
     "InfoConfig",
     "PredictConfig",
+    "ReportConfig",
     "TilesConfig",
     "TrainConfig",
     "ValConfig",

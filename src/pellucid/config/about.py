@@ -27,6 +27,19 @@ class InfoConfig:
 
 
 @dataclass(frozen=True)
+class ReportConfig:
+    """Make the page of a run anew, from the files in its folder."""
+
+    run: str = ""
+    """A run folder of train or val; its report.html is written."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        shared_rules(self)
+
+
+@dataclass(frozen=True)
 class EnvConfig:
     """Machine and versions, for a bug report."""
 

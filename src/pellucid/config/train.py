@@ -151,6 +151,8 @@ class TrainConfig:
     """Validate after every so many epochs, and after the last."""
     plots: bool = True
     """Draw label plot, batch previews, curves and matrices into the run folder."""
+    report: bool = True
+    """Write report.html, one page without other files: scores, curves, confusion, classes, worst and best pictures."""
     strict: bool = False
     """Make every warning about the data an error."""
     json: bool = False

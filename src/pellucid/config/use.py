@@ -51,6 +51,8 @@ class ValConfig:
     """Write predictions.json in COCO form, with your own ids."""
     plots: bool = True
     """Draw confusion matrix, curves and sample predictions."""
+    report: bool = True
+    """Write report.html, one page without other files: scores, curves, confusion, classes, worst and best pictures."""
     strict: bool = False
     """Make every warning about the data an error."""
     json: bool = False

@@ -30,6 +30,7 @@ from ..data.readers import open_dataset
 from ..errors import CheckpointError, PellucidError, UsageError
 from ..evaluate.run import Scores, evaluate
 from ..models.build import Detector
+from ..report import report_training
 from ..tasks import TASKS
 from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
 from .callbacks import EpochEnd, Interrupt, NonFinite, Previews
@@ -43,7 +44,7 @@ from .progress import LoaderClock, Report, Throughput
 from .ranks import gathered
 from .report import plot_curves, plot_labels, write_scores
 
-FREE_ON_RESUME = {"resume", "device", "workers", "cache", "plots", "json"}  # settings that do not change the figures
+FREE_ON_RESUME = {"resume", "device", "workers", "cache", "plots", "report", "json"}  # settings that do not change the figures
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,10 @@ def train(config: TrainConfig) -> TrainResult:
         plot_curves(folder, journal.rows)
     if not journal.interrupted:
         result = replace(result, scores=release(journal, config, data, score))
-    return replace(result, wall_s=time.perf_counter() - began)
+    result = replace(result, wall_s=time.perf_counter() - began)
+    if config.report:
+        report_training(result, config, card, {name: data.index(name) for name in ("train", "val")})
+    return result
 
 
 def train_rank(folder: Path, rank: int) -> bool:

@@ -1,0 +1,153 @@
+"""The page of a run: made at the end of training and of val and by its verb, whole in one file, readable at any width."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pellucid.cli import main
+from pellucid.errors import DataError, MissingFileError
+from pellucid.model import Model
+from pellucid.report import make_page
+from pellucid.report.details import at_recall
+from pellucid.report.examples import judge, write_examples
+from pellucid.report.svg import confusion, line_chart
+from pellucid.types import Instances
+from tests.chromium import browse, laid_out, needs_browser
+from tests.evaluate.fakes import instances, make_index
+from tests.train.conftest import make_squares
+
+SECTIONS = ("Data", "Training", "Scores", "Precision, recall, F1", "Who is taken for whom", "Classes", "Where it errs most", "Speed")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run of training on squares of two classes, one with a name that is not plain."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    place = tmp_path_factory.mktemp("report")
+    data = make_squares(place / "squares", train=4, val=4)
+    data.write_text(data.read_text().replace("kind0", '"<b>cup</b> & saucer"'))
+    settings = {"epochs": 2, "imgsz": 64, "batch": 4, "workers": 0, "device": "cpu", "project": str(place / "runs")}
+    result = Model("detect-n").train(data=str(data), **settings)
+    torch.set_num_threads(threads)
+    return result.run_dir
+
+
+def test_the_page_tells_the_run(run):
+    page = (run / "report.html").read_text()
+    assert [title for title in SECTIONS if f"<h2>{title}</h2>" not in page] == []
+    assert "<b>cup</b> &" not in page
+    assert "&lt;b&gt;cup&lt;/b&gt; &amp; saucer" in page
+    scores = json.loads((run / "scores.json").read_text())
+    assert f"{scores['e2e']['box/ar100']:.3f}" in page
+    assert scores["protocol"].split(";")[0] in page
+    assert "torch" in page
+    assert page.count("<svg") >= 7
+    assert page.count("data:image/jpeg;base64,") >= 2 * 4 + 1
+
+
+def test_the_page_needs_nothing_else(run):
+    page = (run / "report.html").read_text()
+    assert re.findall(r"(?:src|href)=\"(?!data:)[^\"]*", page) == []
+    assert not re.search(r"<script|@import|url\(|https?://", page)
+    assert 'name="viewport"' in page
+
+
+def test_the_verb_makes_the_same_page_from_the_folder_alone(run, capsys):
+    before = (run / "report.html").read_text()
+    (run / "report.html").unlink()
+    assert main(["report", f"run={run}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(run / "report.html")}
+    assert (run / "report.html").read_text() == before
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1200, 390])
+def test_in_a_browser_nothing_runs_over(run, width, tmp_path):
+    words, scroll, window, broken, asked = laid_out(run / "report.html", tmp_path, width)
+    assert window == width
+    assert scroll <= window
+    assert (broken, asked) == (0, 0)
+    assert all(title in words for title in SECTIONS)
+    picture = tmp_path / "page.png"
+    browse((run / "report.html").as_uri(), tmp_path, max(width, 500), 2000, f"--screenshot={picture}")
+    with Image.open(picture) as image:
+        assert np.asarray(image.convert("L")).std() > 10
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):
+    with pytest.raises(MissingFileError, match="expected a run folder"):
+        make_page(tmp_path)
+    (tmp_path / "scores.json").write_text("[1")
+    with pytest.raises(DataError, match=r"scores\.json: expected the JSON object"):
+        make_page(tmp_path)
+    assert main(["report"]) == 2
+    assert "run: expected a value" in capsys.readouterr().err
+
+
+def test_a_run_without_scores_has_its_curves(tmp_path):
+    (tmp_path / "results.csv").write_text("epoch,train/box,e2e/box/ap,lr,images_per_s,wait\n1,2.5,0.1,0.01,9,0.1\n2,2.25,0.2,0.01,9,0.1\n")
+    page = make_page(tmp_path).read_text()
+    assert "loss: box" in page
+    assert "<h2>Scores</h2>" not in page
+
+
+def test_findings_are_judged_by_class_and_overlap():
+    truth = instances([0, 1, 1], [[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]], [0, 0, 0])
+    truth = Instances(truth.labels, truth.shapes, ignore=torch.tensor([False, False, True]))
+    found = instances([0, 0, 1, 1], [[0, 0, 10, 9], [20, 0, 30, 10], [40, 0, 50, 10], [0, 0, 10, 10]], [0.9, 0.8, 0.7, 0.1])
+    one = judge(0, found, truth, 0.5)
+    assert one.taken.tolist() == [0, -1, -2]
+    assert (one.hits, one.false, one.missed, one.f1) == (1, 1, 1, 0.5)
+    nothing = instances()
+    assert judge(0, nothing, nothing, 0.5).f1 == 1.0
+
+
+def test_the_worst_come_first(tmp_path):
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for path in paths:
+        Image.new("RGB", (64, 64), (90, 90, 90)).save(path)
+    index = make_index([[(0, [4, 4, 30, 30])]] * 3, size=(64, 64))
+    object.__setattr__(index, "path", lambda row: paths[row])
+    boxes = ([[4, 4, 30, 30]], [[4, 4, 30, 30], [40, 40, 60, 60]], [[40, 40, 60, 60]])
+    found = {row: instances([0] * len(own), own, [0.9] * len(own)) for row, own in enumerate(boxes)}
+    told = write_examples(tmp_path, found, index, 0.5)
+    assert [one["picture"] for one in told["worst"]] == ["2.png", "1.png"]
+    assert [one["picture"] for one in told["best"]] == ["0.png"]
+    assert told["worst"][0] == {
+        "picture": "2.png",
+        "files": [f"examples/worst-1-{kind}.jpg" for kind in ("truth", "found")],
+        "hits": 0,
+        "missed": 1,
+        "false": 1,
+        "f1": 0.0,
+    }
+    with Image.open(tmp_path / "examples" / "worst-1-truth.jpg") as image:
+        red, green, _ = np.asarray(image, int)[150, 24:32].max(0)
+    assert red > green + 80, "a missed object has a red side"
+
+
+def test_precision_at_a_recall_is_the_best_that_reaches_it():
+    precision, recall = np.array([0.2, 0.5, 0.4, 1.0]), np.array([0.9, 0.6, 0.5, 0.1])
+    curve = at_recall(precision, recall)
+    assert (curve[0], curve[10], curve[11], curve[60], curve[90]) == (1.0, 1.0, 0.5, 0.5, 0.2)
+    assert np.isnan(curve[91:]).all()
+
+
+def test_charts_are_drawn_where_the_values_are():
+    chart = line_chart({"a": ([0, 1, 2], [0.0, 0.5, float("nan")])}, "t", "x", (0, 1), (0, 2))
+    assert 'points="44.0,188.0 196.0,100.0"' in chart
+    assert "no finite values" in line_chart({"a": ([1], [float("nan")])}, "t", "x")
+    many = line_chart({f"c{n}": ([0, 1], [0, n]) for n in range(12)}, "t", "x", mean="c11")
+    assert (many.count("line faint"), many.count("line mean")) == (11, 1)
+
+
+def test_the_matrix_shades_each_true_class_by_itself():
+    drawn = confusion([[90, 10, 0], [0, 0, 3], [1, 0, 0]], ["a", "b", "background"])
+    assert "a found as b: 10 (10%)" in drawn
+    assert "b found as background: 3 (100%)" in drawn
+    assert drawn.count("<rect") == 9
