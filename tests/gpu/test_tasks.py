@@ -23,8 +23,9 @@ def waiting_is_allowed_again():
     torch.cuda.set_sync_debug_mode("default")
 
 
-def prepare(name: str, precision: str, accumulate: int = 1, batches: int = 8, size: int = 320):
-    config = TrainConfig(model=f"{name}-n", data=SAMPLES[name], batch=8, imgsz=size, accumulate=accumulate, precision=precision, workers=0)
+def prepare(name: str, precision: str, accumulate: int = 1, batches: int = 8, size: int = 320, **settings):
+    given = {"batch": 8, "imgsz": size, "accumulate": accumulate, "precision": precision, "workers": 0, **settings}
+    config = TrainConfig(model=f"{name}-n", data=SAMPLES[name], **given)
     dataset, detector, card = open_all(config)
     loader = TrainingData(dataset, make_task(card), **loading_of(config)).train_dataloader()
     packed = []

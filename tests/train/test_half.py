@@ -24,7 +24,7 @@ def largest_gradients(step, batch):
     for _ in range(STEPS):
         step.forward(batch).backward()
         half = [p.grad for name, p in step.detector.named_parameters() if p.grad is not None and not name.startswith("shared.flow")]
-        found.append(max(gradient.abs().max().item() for gradient in half) / (step._factor.item() * len(batch)))
+        found.append(max(gradient.abs().max().item() for gradient in half) / (step.factor.item() * len(batch)))
         step.collect()
         step.prepare()
         step.updater.optimizer.step()

@@ -65,6 +65,6 @@ def test_the_rate_that_is_told_is_the_one_that_lr0_names():
     for name in ("musgd", "adamw"):
         config = TrainConfig(model="detect-n", data="none", optimizer=name, lr0=0.002, warmup_epochs=0)
         updater = make_updater(model, config, 2, 1000)
-        updater.prepare(torch.zeros(()))
+        updater.set_rates()
         assert float(updater.rate) == pytest.approx(0.002, rel=1e-2)
         assert max(float(group["lr"]) for group in updater.optimizer.param_groups) == pytest.approx(0.006, rel=1e-2)

@@ -12,7 +12,7 @@ from pellucid.models.build import build
 from pellucid.optim.gradients import FlatGradients
 from pellucid.tasks import TASKS
 from pellucid.tasks.base import SharedTerm, Term, by_pair
-from pellucid.train.criterion import Criterion
+from pellucid.train.criterion import Criterion, combine
 from pellucid.train.step import TrainStep
 from pellucid.train.window import Window
 from pellucid.types import Batch, ImageMeta, Targets
@@ -26,7 +26,9 @@ def gradients(model, images, targets, parts: list[slice]) -> torch.Tensor:
     for part in parts:
         chosen = Targets(targets.labels[part], targets.valid[part], targets.boxes[part])
         many, one = criterion(model(images[part]), chosen)
-        window.add(many, one, torch.tensor(0.6), len(images[part])).backward()
+        reference, first = window.reference, window.first or len(images[part])
+        window.note((many.counts, one.counts), len(images[part]))
+        combine(many, one, torch.tensor(0.6), first, reference).backward()
         flat.collect()
     window.correct(flat)
     return flat.flat.vector.clone()

@@ -115,6 +115,8 @@ class TrainConfig:
     """Gain of the angle loss of oriented boxes; none given: 1."""
     l1_form: Literal["label", "nearest"] | None = None
     """L1 of oriented boxes: sides as labelled (the default), or in the equal form nearest to the predicted angle."""
+    capture: Literal["none", "loss", "network", "loss+network", "step"] = "none"
+    """What runs as recorded device graphs (on CUDA devices): step, the whole of it, is fastest; the figures stay the same."""
     share_start: float = 0.8
     """Weight of the one-to-many branch in the first epoch; the one-to-one branch has the rest."""
     share_end: float = 0.1

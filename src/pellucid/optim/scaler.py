@@ -26,11 +26,11 @@ class LossScale:
         """After a step; found_inf is 1 where it was skipped."""
         if not self.enabled:
             return
-        self.good = torch.where(found_inf > 0, 0.0, self.good + 1)
-        grown = self.good >= self.interval
+        good = torch.where(found_inf > 0, 0.0, self.good + 1)
+        grown = good >= self.interval
         factor = torch.where(found_inf > 0, 0.5, torch.where(grown, 2.0, 1.0))
         self.scale.copy_((self.scale * factor).clamp(max=2.0**24))
-        self.good = torch.where(grown, 0.0, self.good)
+        self.good.copy_(torch.where(grown, 0.0, good))
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"scale": self.scale, "good": self.good}

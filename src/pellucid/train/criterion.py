@@ -17,6 +17,7 @@ from ..types import Assignment, Dense, Output, Pairs, Targets
 
 TOPK_MANY, TOPK_ONE = 10, 7
 Counts = Mapping[str, Tensor]  # what each sum is divided by, before the floor of 1; "pairs" is the number of pairs
+Both = tuple[Counts, Counts]  # of the one-to-many and of the one-to-one branch
 REACHED = " sum"  # after the name of a loss with a floor: its sum among the counts, which says whether the large batch is above it
 
 
@@ -98,7 +99,7 @@ class Criterion:
         return BranchLoss(sums, counts, least, frozenset(extra.name for extra in self.task.shared_terms))
 
 
-def combine(many: BranchLoss, one: BranchLoss, share: Tensor, batch: int, counts: tuple[Counts, Counts] | None = None) -> Tensor:
+def combine(many: BranchLoss, one: BranchLoss, share: Tensor, batch: int, counts: Both | None = None) -> Tensor:
     """batch x (share x many + (1 - share) x one) (Eq. 2); `counts` replace those of both branches in a part of a larger batch."""
     of_many, of_one = (None, None) if counts is None else counts
     return batch * (share * many.total(of_many) + (1 - share) * one.total(of_one))

@@ -39,14 +39,31 @@ def steps_of(make: Callable[[], TrainStep], batches: Sequence[Batch], backward: 
 
 def observed(step: TrainStep, batch: Batch, backward: Backward = backward) -> Observed:
     """What one step gives; afterwards `step` has taken it."""
-    loss = step.forward(batch)
-    backward(step, loss)
-    found = {name: p.grad / step._factor for name, p in step.detector.named_parameters() if p.grad is not None}
-    step.collect()
+    for loss in step.losses_of(batch, last=True):
+        backward(step, loss)
+        step.collect()
+    names = [name for name, p in step.detector.named_parameters() if p.requires_grad]
+    found = {name: view / step.factor for name, view in zip(names, step.gradients.flat.views, strict=True)}
+    seen = Observed(step.loss / step.factor, found)
     step.prepare()
     step.updater.optimizer.step()
     step.conclude()
-    return Observed(loss.detach() / step._factor, found)
+    return seen
+
+
+def primed(step: TrainStep, batches: Sequence[Batch]) -> TrainStep:
+    """The step in the state it came in, once all that `capture` asks for is recorded for these batches."""
+    states = [step.detector.state_dict(), step.ema.model.state_dict()]
+    places = [value for state in states for value in state.values()]
+    places += [*step.updater.moments(), step.ema.updates, step.scaler.scale, step.scaler.good, step.skipped, step.factor, step.loss]
+    kept = [value.clone() for value in places]
+    for batch in [*batches, *batches]:
+        observed(step, batch)
+    step.clear_losses()
+    step.updater.steps = 0
+    for place, value in zip(places, kept, strict=True):
+        place.copy_(value)
+    return step
 
 
 def noisy(output: Output, noise: Noise) -> Output:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,10 @@ class Updater:
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule) -> None:
         self.optimizer, self.schedule = optimizer, schedule
+        self.advance = optimizer.step
         self.steps = 0
+        self.found_inf = torch.zeros((), device=optimizer.param_groups[0]["params"][0].device)  # 1: the next step is to be skipped
+        optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
 
     @property
     def rate(self) -> Tensor:
@@ -25,15 +30,28 @@ class Updater:
         lowest: Tensor = min(plain, key=lambda group: group["base_lr"])["lr"]
         return lowest
 
-    def prepare(self, found_inf: Tensor) -> None:
-        """Set rates and momentum of the next step, and whether it is to be skipped."""
-        self.optimizer.found_inf = found_inf  # type: ignore[attr-defined]
+    def set_rates(self) -> None:
+        """Set rates and momentum of the next step."""
         for group in self.optimizer.param_groups:
             start = group["warmup_lr"] / group["base_lr"] if group["bias"] and group["base_lr"] else 0.0
             group["lr"].fill_(group["base_lr"] * self.schedule.rate(self.steps, start))
             if isinstance(group.get("momentum"), Tensor):
                 group["momentum"].fill_(self.schedule.momentum_at(self.steps))
         self.steps += 1
+
+    def replaced_by(self, update: Callable[[], None]) -> None:
+        """Have the optimizer's `step`, which a framework calls and counts, do `update`, which calls `advance`."""
+
+        def step(closure: Callable[[], object] | None = None) -> None:
+            if closure is not None:
+                closure()
+            update()
+
+        self.optimizer.step = step  # type: ignore[method-assign, assignment]
+
+    def moments(self) -> list[Tensor]:
+        """Places that a recorded step reads and writes."""
+        return [value for state in self.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
 
 
 def make_updater(model: nn.Module, config: TrainConfig, nc: int, iterations: int) -> Updater:
@@ -53,7 +71,8 @@ def make_updater(model: nn.Module, config: TrainConfig, nc: int, iterations: int
     device = next(model.parameters()).device
     for group in groups:
         group["lr"] = torch.tensor(group["lr"], device=device)
-    return Updater(torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), betas=(momentum, 0.999), fused=True), schedule)
+    how = {"fused": True, "capturable": device.type == "cuda"}
+    return Updater(torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), betas=(momentum, 0.999), **how), schedule)
 
 
 def _or(value: float | None, otherwise: float) -> float:

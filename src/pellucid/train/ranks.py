@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from .criterion import Counts
+from .criterion import Both
 
 
 def world() -> int:
@@ -36,12 +36,13 @@ def average(tensors: Sequence[Tensor]) -> None:
             tensor.copy_(mean.view_as(tensor))
 
 
-def of_all(counts: Sequence[Counts]) -> list[Counts]:
+def of_all(counts: Both) -> Both:
     """Counts of the batch of all ranks together, from those of this rank's part."""
     if world() == 1:
-        return list(counts)
+        return counts
     whole = iter(add_up(torch.stack([value.double() for part in counts for value in part.values()])).unbind())
-    return [{name: next(whole).to(value.dtype) for name, value in part.items()} for part in counts]
+    many, one = ({name: next(whole).to(value.dtype) for name, value in part.items()} for part in counts)
+    return many, one
 
 
 def gathered(state: Any) -> list[Any]:

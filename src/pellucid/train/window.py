@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from ..optim.gradients import FlatGradients
-from .criterion import BranchLoss, Counts, combine
+from .criterion import Both, Counts
 from .ranks import add_up, world
 
 
 class Window:
     """The parts of one large batch, from its first backward to its optimizer step."""
 
-    def __init__(self, size: int, names: Sequence[str]) -> None:
+    def __init__(self, size: int, names: Sequence[str], known: bool = False) -> None:
         self.size = size  # parts in a full window
+        self.known = known  # whether the counts of the whole are known before its first part is learned from
         self.of_one = [name.startswith("one.") for name in names]
         self.reset()
 
@@ -31,25 +32,21 @@ class Window:
 
     def reset(self) -> None:
         self.parts = 0
-        self.images = 0
-        self.reference: tuple[Counts, Counts] | None = None  # of the first part: what every part is divided by meanwhile
+        self.images = self.first = 0  # of all parts so far, and of the first
+        self.reference: Both | None = None  # of the first part: what every part is divided by meanwhile
         self.sums_of_q: tuple[Tensor, Tensor] | None = None
 
-    def add(self, many: BranchLoss, one: BranchLoss, share: Tensor, images: int) -> Tensor:
-        """The loss to differentiate for the next part, to be corrected at the end."""
-        of_q = (many.weight, one.weight)
+    def note(self, counts: Both, images: int) -> None:
+        """Another part of so many images was learned from, divided by `reference`; the first by its own counts."""
+        self.parts += 1
+        if self.known:
+            return
+        of_q = (counts[0]["cls"], counts[1]["cls"])
         if self.reference is None or self.sums_of_q is None:
-            self.reference, self.sums_of_q, self.first = (many.counts, one.counts), of_q, images
+            self.reference, self.sums_of_q, self.first = counts, of_q, images
         else:
             self.sums_of_q = (self.sums_of_q[0] + of_q[0], self.sums_of_q[1] + of_q[1])
-        self.parts += 1
         self.images += images
-        return combine(many, one, share, self.first, self.reference)
-
-    def add_known(self, many: BranchLoss, one: BranchLoss, share: Tensor, images: int, counts: tuple[Counts, Counts]) -> Tensor:
-        """The loss of the next part of a window of so many `images`, whose `counts` are known."""
-        self.parts += 1
-        return combine(many, one, share, images, counts)
 
     def correct(self, gradients: FlatGradients) -> None:
         """Turn the sum of the parts' gradients into this rank's share of the gradient of the large batch of all ranks."""

@@ -1,0 +1,283 @@
+"""Device work recorded once and replayed: the loss, the network, the whole step, the update (CUDA graphs).
+
+A piece runs eagerly the first time its shapes come, which is a real step and warms all libraries up, and is recorded the second time.
+Recording executes nothing, so statistics and random state never notice it. What changes between steps is read from tensors that keep
+their place: the batch is copied into them, learning rates, branch weight and loss scale are filled in place.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+from ..types import Batch, Output, Targets
+from .criterion import Both
+
+if TYPE_CHECKING:
+    from .step import TrainStep
+
+DEVICES = ("cuda",)  # that record
+KEPT = 12  # recordings of one piece; the least used is given up for a new one
+
+
+class Graph:
+    """A recorded piece of work; its results keep their place."""
+
+    def __init__(self, work: Callable[[], Any], pool: Any) -> None:
+        self._graph, self._device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
+        # another thread may copy pictures meanwhile
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self.result = work()
+
+    def replay(self) -> Any:
+        with torch.cuda.device(self._device):
+            self._graph.replay()
+        return self.result
+
+
+class Recordings:
+    """What was recorded for each key, the least used given up first; `ready` says when a key comes for the second time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._made: OrderedDict[Hashable, Any] = OrderedDict()
+        self._seen: set[Hashable] = set()
+
+    def ready(self, key: Hashable) -> bool:
+        known = key in self._seen
+        self._seen.add(key)
+        return known
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._made:
+            if len(self._made) >= KEPT:
+                self._made.popitem(last=False)
+            with on(self.device):
+                self._made[key] = make()
+        self._made.move_to_end(key)
+        return self._made[key]
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def on(device: torch.device) -> AbstractContextManager:
+    """The device of new streams and graphs."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+class Captured:
+    """The pieces of a `TrainStep` that `capture` names: none, loss, network, loss+network or step."""
+
+    def __init__(self, step: TrainStep, capture: str) -> None:
+        if capture != "none" and step.device.type not in DEVICES:
+            raise UsageError(f"capture: expected a CUDA device for capture={capture}, got {step.device.type}; leave it out")
+        self.parts = frozenset(capture.split("+")) - {"none"}
+        self.step = step
+        self._loss, self._network, self._whole, self._update = (Recordings(step.device) for _ in range(4))
+
+    @property
+    def objective(self) -> bool:
+        """Whether the objective is in a graph: what it divides by must then be known before."""
+        return bool(self.parts & {"loss", "step"})
+
+    @property
+    def whole(self) -> bool:
+        return "step" in self.parts
+
+    def network(self, images: Tensor) -> Output:
+        """The detector's output for (B, 3, S, S), recorded where asked for."""
+        key = signature([images])
+        if "network" not in self.parts or not self._network.ready(key):
+            return self.step.look_at(images)
+        piece: NetworkPiece = self._network.get(key, lambda: NetworkPiece(self.step, images, self._network.pool))
+        return piece(images)
+
+    def loss(self, output: Output, targets: Targets, images: int, counts: Both | None) -> tuple[Tensor, Both]:
+        """The loss of a part of a window of so many `images`, and what its sums are divided by; recorded where asked for."""
+        key = (signature([*raw(output), *tensors_of(targets)]), images, counts is None)
+        if "loss" not in self.parts or not self._loss.ready(key):
+            return self.step.score(output, targets, images, counts)
+        piece: LossPiece = self._loss.get(key, lambda: LossPiece(self.step, output, targets, images, counts, self._loss.pool))
+        return piece(output, targets, counts)
+
+    def learn(self, batch: Batch, images: int, counts: Both | None) -> Both:
+        """Forward, objective and backward of a part of a window, its gradient taken up; what its sums are divided by."""
+        key = (signature([batch.images, *tensors_of(batch.targets)]), images, counts is None)
+        if not self._whole.ready(key):
+            return learned(self.step, batch, images, counts)
+        piece: WholePiece = self._whole.get(key, lambda: WholePiece(self.step, batch, images, counts, self._whole.pool))
+        return piece(batch, counts)
+
+    def update(self) -> None:
+        """The rest of an update after its rates are set: unscale, clip, step, average, loss scale."""
+        key = self._places()
+        if not self._update.ready(key):
+            return self.step.update()
+        graph: Graph = self._update.get(key, lambda: Graph(self.step.update, self._update.pool))
+        graph.replay()
+
+    def _places(self) -> tuple[int, ...]:
+        """Where that lives which changes from step to step: a graph that reads other places would be stale."""
+        step = self.step
+        values = [v for group in step.updater.optimizer.param_groups for v in (group["lr"], group.get("momentum"))]
+        values += [step.scaler.scale, step.scaler.good, step.factor, step.gradients.flat.vector, *step.updater.moments()]
+        return tuple(value.data_ptr() for value in values if isinstance(value, Tensor))
+
+
+def learned(step: TrainStep, batch: Batch, images: int, counts: Both | None) -> Both:
+    loss, own = step.score(step.look_at(batch.images), batch.targets, images, counts)
+    loss.backward()
+    step.collect()
+    return held(own)
+
+
+class WholePiece:
+    """One graph from pixels to the gradient's vector."""
+
+    def __init__(self, step: TrainStep, batch: Batch, images: int, counts: Both | None, pool: Any) -> None:
+        self.batch = batch.replaced(torch.clone)
+        self.counts = None if counts is None else held(counts)
+        self.graph = Graph(lambda: learned(step, self.batch, images, self.counts), pool)
+
+    def __call__(self, batch: Batch, counts: Both | None) -> Both:
+        fill([self.batch.images, *tensors_of(self.batch.targets)], [batch.images, *tensors_of(batch.targets)])
+        fill_counts(self.counts, counts)
+        own: Both = self.graph.replay()
+        return own
+
+
+class LossPiece:
+    """One graph of the objective, forward and backward down to the head's outputs."""
+
+    def __init__(self, step: TrainStep, output: Output, targets: Targets, images: int, counts: Both | None, pool: Any) -> None:
+        self.leaves = [value.detach().clone().requires_grad_(value.requires_grad) for value in raw(output)]
+        self.output, self.targets = rebuilt(output, self.leaves), targets.replaced(torch.clone)
+        self.counts = None if counts is None else held(counts)
+
+        def work() -> tuple[Tensor, Both, list[Tensor | None]]:
+            loss, own = step.score(self.output, self.targets, images, self.counts)
+            free = iter(torch.autograd.grad(loss, [leaf for leaf in self.leaves if leaf.requires_grad], allow_unused=True))
+            return loss.detach(), held(own), [next(free) if leaf.requires_grad else None for leaf in self.leaves]
+
+        self.graph = Graph(work, pool)
+
+    def __call__(self, output: Output, targets: Targets, counts: Both | None) -> tuple[Tensor, Both]:
+        fill(tensors_of(self.targets), tensors_of(targets))
+        fill_counts(self.counts, counts)
+        loss: Tensor = _Loss.apply(self, *raw(output))
+        return loss, self.graph.result[1]
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, piece: LossPiece, *values: Tensor) -> Tensor:
+        with torch.no_grad():
+            fill(piece.leaves, values)
+        loss, _, ctx.gradients = piece.graph.replay()
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *[None if g is None else g * gradient.to(g.dtype) for g in ctx.gradients]
+
+
+class NetworkPiece:
+    """Two graphs: the network's forward, and its backward from gradients of the outputs."""
+
+    def __init__(self, step: TrainStep, images: Tensor, pool: Any) -> None:
+        self.images = images.clone()
+        self.params = [p for p in step.detector.parameters() if p.requires_grad]
+        self.ahead = Graph(lambda: step.look_at(self.images), pool)
+        self.taught = [value for value in raw(self.ahead.result) if value.requires_grad]
+        self.gradients = [torch.zeros_like(value) for value in self.taught]
+
+        def back() -> list[Tensor | None]:
+            taught = [value for value in raw(self.ahead.result) if value.requires_grad]
+            return list(torch.autograd.grad(taught, self.params, self.gradients, allow_unused=True))
+
+        self.back = Graph(back, pool)
+        self.like = rebuilt(self.ahead.result, [value.detach() for value in raw(self.ahead.result)])
+
+    def __call__(self, images: Tensor) -> Output:
+        self.images.copy_(images)
+        return rebuilt(self.like, _Network.apply(self, *self.params))
+
+
+class _Network(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, piece: NetworkPiece, *params: Tensor) -> tuple[Tensor, ...]:
+        ctx.piece = piece
+        output: Output = piece.ahead.replay()
+        found = tuple(value.detach() for value in raw(output))
+        ctx.mark_non_differentiable(*[mine for mine, value in zip(found, raw(output), strict=True) if not value.requires_grad])
+        ctx.taught = [value.requires_grad for value in raw(output)]
+        ctx.set_materialize_grads(False)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = [gradient for gradient, taught in zip(gradients, ctx.taught, strict=True) if taught]
+        for place, gradient in zip(ctx.piece.gradients, given, strict=True):
+            place.zero_() if gradient is None else place.copy_(gradient)
+        found = ctx.piece.back.replay()
+        return None, *[None if gradient is None else gradient.detach() for gradient in found]
+
+
+def raw(output: Output) -> list[Tensor]:
+    """The tensors that learn: both branches and what anchors share."""
+    assert output.many is not None
+    assert output.one is not None
+    return [*output.many.outputs.values(), *output.one.outputs.values(), *output.shared.values()]
+
+
+def rebuilt(like: Output, tensors: Sequence[Tensor]) -> Output:
+    """The same output with other tensors, in the order of `raw`."""
+    rest = iter(tensors)
+    assert like.many is not None
+    assert like.one is not None
+    many = replace(like.many, outputs={name: next(rest) for name in like.many.outputs})
+    one = replace(like.one, outputs={name: next(rest) for name in like.one.outputs})
+    return replace(like, many=many, one=one, shared={name: next(rest) for name in like.shared})
+
+
+def tensors_of(targets: Targets) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    targets.replaced(note)
+    return found
+
+
+def signature(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """What must be the same for a recording to fit: shapes and dtypes."""
+    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+
+
+def held(counts: Both) -> Both:
+    """A copy that no later step overwrites."""
+    many, one = ({name: value.detach().clone() for name, value in part.items()} for part in counts)
+    return many, one
+
+
+def fill(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for place, value in zip(places, values, strict=True):
+        place.copy_(value, non_blocking=True)
+
+
+def fill_counts(places: Both | None, counts: Both | None) -> None:
+    if places is not None and counts is not None:
+        for mine, given in zip(places, counts, strict=True):
+            for name, place in mine.items():
+                place.copy_(given[name])

@@ -1,0 +1,179 @@
+"""Recorded steps on a GPU: the same numbers as eager ones, measured against the noise floor; skips, rungs, memory, another device."""
+
+import json
+from dataclasses import replace
+from functools import cache, partial
+
+import pytest
+import torch
+
+from pellucid.numerics import islands
+from pellucid.numerics.noise import measure, report, table
+from pellucid.numerics.tf32 import tf32_off
+from pellucid.tasks import TASKS
+from pellucid.train.floor import observed, primed, steps_of, yardstick
+from pellucid.train.step import TrainStep
+from tests.gpu.test_tasks import prepare
+from tests.train.test_floor import Leaky, batch_of, make
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
+MODES = ["loss", "network", "loss+network", "step"]
+DRAWS = 20
+
+
+def batches_of(name, count=1, device="cuda"):
+    return [batch_of(name, seed).to(device) for seed in range(count)]
+
+
+def captured(name, precision, mode, count=1, device="cuda"):
+    """A step in its first state with everything recorded."""
+    plain = make(name, precision, device=device)
+    step = TrainStep(plain.detector, TASKS[name](), replace(plain.config, capture=mode), 3, precision, 8)
+    return primed(step, batches_of(name, 1, device)) if mode != "none" else step
+
+
+@cache
+def floor_of(name, precision, count=1):
+    with tf32_off():
+        return measure(steps_of(partial(make, name, precision, device="cuda"), batches_of(name, count)), DRAWS, yardstick(precision))
+
+
+def verdict_of(name, precision, mode, count=1):
+    with tf32_off():
+        seen = steps_of(partial(captured, name, precision, mode), batches_of(name, count))()
+    return floor_of(name, precision, count).judge(f"{name} {precision} {mode}", seen)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("precision", ["32", "16", "bf16"])
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_one_step_lies_below_the_bound(name, precision, mode):
+    verdict = verdict_of(name, precision, mode)
+    print(table([verdict]), json.dumps(report([verdict], "cuda")), sep="\n")
+    assert verdict.passed
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_four_steps_lie_below_the_bound(name, mode):
+    verdict = verdict_of(name, "32", mode, 4)
+    print(table([verdict]))
+    assert verdict.passed
+
+
+def test_an_open_island_is_caught_in_a_recorded_network(monkeypatch):
+    """The backward of a recording made inside autocast, which is where other recorders make it."""
+    floor = floor_of("detect", "16")
+    monkeypatch.setattr(islands, "_Island", Leaky)
+
+    def inside(step, loss):
+        with step.autocast():
+            loss.backward()
+
+    verdict = floor.judge("open", steps_of(partial(make, "detect", "16", device="cuda"), batches_of("detect"), inside)())
+    print(table([verdict]))
+    assert any(row.value > 0 for row in verdict.rows)
+
+
+def test_a_stale_rate_is_caught(monkeypatch):
+    floor = floor_of("detect", "32", 4)
+    step = captured("detect", "32", "step")
+    monkeypatch.setattr(type(step.updater), "set_rates", lambda self: None)
+    with tf32_off():
+        verdict = floor.judge("stale", tuple(observed(step, batch) for batch in batches_of("detect", 4)))
+    print(table([verdict]))
+    assert not verdict.passed
+
+
+@pytest.mark.parametrize("mode", ["loss+network", "step"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_real_batches_of_several_rungs_with_validation_between(name, accumulate, mode):
+    """Partial batches, empty pictures, other rates and shares, a forward of the average in between: close to eager all along."""
+    losses = {}
+    for how in ("none", mode):
+        step, batches = prepare(name, "32", accumulate, batches=4, size=320, capture=how)
+        small = [part_of(batch, 3) for batch in batches[:2]]
+        told = []
+        with tf32_off():
+            for number, batch in enumerate([*batches, *small, *batches, *small]):
+                step.share.fill_(0.8 - 0.05 * number)
+                step.clear_losses()
+                for loss in step.losses_of(batch, last=number % 6 == 5):
+                    loss.backward()
+                    step.collect()
+                if step.window.full or number % 6 == 5:
+                    step.prepare()
+                    step.updater.optimizer.step()
+                    step.conclude()
+                    with torch.no_grad():
+                        step.ema.model(batch.images)
+                told.append(torch.stack(list(step.losses().values())).sum().item())
+        losses[how] = torch.tensor(told)
+    gap = (losses[mode] - losses["none"]).abs() / losses["none"].abs().clamp(min=1)
+    print(name, accumulate, mode, gap.tolist())
+    assert gap[0] < 1e-5
+    assert gap.max() < 0.05
+
+
+def part_of(batch, count):
+    targets = batch.targets.replaced(lambda tensor: tensor[:count].clone())
+    return type(batch)(batch.images[:count].clone(), targets, batch.metas[:count])
+
+
+@pytest.mark.parametrize("mode", ["loss", "step"])
+def test_infinities_are_skipped_as_eager_does(mode):
+    skipped, scales = [], []
+    for how in ("none", mode):
+        step = captured("detect", "16", how)
+        for number in range(6):
+            if number == 3:
+                step.scaler.scale.fill_(1e30)
+            if number == 4:
+                step.scaler.scale.fill_(256.0)
+            step(batch_of("detect", number).to("cuda"))
+        skipped.append(step.skipped.item())
+        scales.append(step.scaler.scale.item())
+    assert skipped == [1, 1]
+    assert scales == [256, 256]
+
+
+def test_memory_is_flat_over_a_thousand_replays():
+    step = captured("segment", "bf16", "step")
+    batches = batches_of("segment", 3)
+    for batch in batches:
+        step(batch)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    for number in range(1000):
+        step(batches[number % 3])
+    torch.cuda.synchronize()
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
+    assert all(torch.isfinite(value).all() for value in step.detector.state_dict().values())
+
+
+def test_a_replayed_window_never_waits_for_the_host():
+    step, batches = captured("detect", "16", "step"), batches_of("detect", 3)
+    step(batches[0])
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for batch in batches:
+            step(batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device on this machine")
+@pytest.mark.parametrize("mode", MODES)
+def test_another_device(mode):
+    with tf32_off():
+        here = steps_of(partial(captured, "detect", "32", mode), batches_of("detect"))()
+        there = steps_of(partial(captured, "detect", "32", mode, device="cuda:1"), batches_of("detect", device="cuda:1"))()
+    moved = tuple(
+        replace(seen, loss=seen.loss.to("cuda:0"), gradients={k: v.to("cuda:0") for k, v in seen.gradients.items()}) for seen in there
+    )
+    verdict = floor_of("detect", "32").judge(f"cuda:1 {mode}", moved)
+    print(table([verdict]))
+    assert verdict.passed
+    assert torch.equal(here[0].loss, moved[0].loss)

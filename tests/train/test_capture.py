@@ -1,0 +1,143 @@
+"""`capture` on a CPU: graphs are stood in for by work that is done again, which shows that whatever changes reaches them."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import pytest
+import torch
+
+from pellucid.errors import UsageError
+from pellucid.tasks import TASKS
+from pellucid.train import capture
+from pellucid.train.floor import observed, primed
+from pellucid.train.step import TrainStep
+from pellucid.types import Batch
+from tests.train.test_floor import batch_of, make
+
+
+class Again:
+    """A graph whose replay does the work again on what lies in its places now."""
+
+    replays = 0
+
+    def __init__(self, work, pool):
+        self.work = work
+
+    def replay(self):
+        Again.replays += 1
+        with torch.enable_grad():
+            self.result = self.work()
+        return self.result
+
+
+@pytest.fixture(autouse=True)
+def pretended(monkeypatch):
+    monkeypatch.setattr(capture, "Graph", Again)
+    monkeypatch.setattr(capture, "DEVICES", ("cpu",))
+    Again.replays = 0
+
+
+def stream(name):
+    """Batches with other pictures, a single picture, and nothing on them."""
+    usual = [batch_of(name, seed) for seed in range(2)]
+    first = usual[0]
+    targets = first.targets.replaced(lambda tensor: tensor[:1].clone())
+    partial_batch = Batch(first.images[:1].clone(), targets, first.metas[:1])
+    nothing = replace(usual[1], targets=replace(usual[1].targets, valid=torch.zeros_like(usual[1].targets.valid)))
+    return [*usual, partial_batch, nothing, partial_batch, usual[0]]
+
+
+def trained(name, how, accumulate=1, precision="32", optimizer="musgd"):
+    base = make(name, precision, optimizer)
+    config = replace(base.config, capture=how, accumulate=accumulate)
+    step = TrainStep(base.detector, TASKS[name](), config, 3, precision, 8)
+    batches = stream(name)
+    for number, batch in enumerate(batches):
+        step.share.fill_(0.8 - 0.05 * number)
+        for loss in step.losses_of(batch, last=number == len(batches) - 1):
+            loss.backward()
+            step.collect()
+        if step.window.full or number == len(batches) - 1:
+            step.prepare()
+            step.updater.optimizer.step()
+            step.conclude()
+    return step
+
+
+def state_of(step):
+    places = {
+        **{f"model.{k}": v for k, v in step.detector.state_dict().items()},
+        **{f"ema.{k}": v for k, v in step.ema.model.state_dict().items()},
+    }
+    return places | {f"moment{i}": v for i, v in enumerate(step.updater.moments())} | step.losses() | {"scale": step.scaler.scale}
+
+
+@cache
+def plain_state(name, accumulate):
+    return state_of(trained(name, "none", accumulate))
+
+
+@pytest.mark.parametrize("how", ["loss", "step"])
+@pytest.mark.parametrize(("name", "accumulate"), [*((name, 1) for name in sorted(TASKS)), ("detect", 2), ("segment", 2)])
+def test_training_is_the_same_to_the_bit(name, accumulate, how):
+    plain = plain_state(name, accumulate)
+    assert Again.replays == 0
+    captured = state_of(trained(name, how, accumulate))
+    assert Again.replays >= 3
+    assert [key for key, value in plain.items() if not torch.equal(value, captured[key])] == []
+
+
+@pytest.mark.parametrize("optimizer", ["musgd", "adamw"])
+def test_skipped_steps_and_optimizers(optimizer):
+    plain, captured = (trained("detect", how, precision="16", optimizer=optimizer) for how in ("none", "step"))
+    assert all(torch.equal(value, state_of(captured)[key]) for key, value in state_of(plain).items())
+    assert captured.updater.steps == plain.updater.steps == 6
+
+
+def test_infinities_are_skipped_alike():
+    def poisoned(how):
+        step = TrainStep(make("detect", "16").detector, TASKS["detect"](), replace(make("detect", "16").config, capture=how), 3, "16", 8)
+        for number in range(6):
+            step.scaler.scale.fill_(1e30 if number == 4 else 256.0)
+            step(batch_of("detect", number))
+        return step
+
+    plain, captured = poisoned("none"), poisoned("step")
+    assert plain.skipped == captured.skipped == 1
+    assert all(torch.equal(value, state_of(captured)[key]) for key, value in state_of(plain).items())
+
+
+def test_a_stale_rate_is_seen(monkeypatch):
+    plain = state_of(trained("detect", "none"))
+    monkeypatch.setattr("pellucid.train.optimizer.Updater.set_rates", lambda self: None)
+    stale = state_of(trained("detect", "step"))
+    assert any(not torch.equal(value, stale[key]) for key, value in plain.items())
+
+
+def test_primed_leaves_the_state_as_it_was():
+    step = make("pose", "32")
+    step = TrainStep(step.detector, TASKS["pose"](), replace(step.config, capture="step"), 3, "32", 8)
+    before = {key: value.clone() for key, value in state_of(step).items()}
+    primed(step, [batch_of("pose")])
+    assert Again.replays >= 1
+    assert all(torch.equal(value, before[key]) for key, value in state_of(step).items() if key not in step.names)
+    plain = observed(make("pose", "32"), batch_of("pose"))
+    replayed = observed(step, batch_of("pose"))
+    assert torch.equal(plain.loss, replayed.loss)
+    assert all(torch.equal(value, replayed.gradients[key]) for key, value in plain.gradients.items())
+
+
+def test_the_least_used_recording_is_given_up():
+    kept = capture.Recordings(torch.device("cpu"))
+    made = []
+    for key in [*range(capture.KEPT), 0, capture.KEPT, 0]:
+        kept.get(key, partial(made.append, key))
+    assert made == [*range(capture.KEPT), capture.KEPT]
+    assert len(kept) == capture.KEPT
+
+
+def test_a_cpu_is_refused(monkeypatch):
+    monkeypatch.setattr(capture, "DEVICES", ("cuda",))
+    config = replace(make("detect", "32").config, capture="step")
+    with pytest.raises(UsageError, match="expected a CUDA device for capture=step, got cpu"):
+        TrainStep(make("detect", "32").detector, TASKS["detect"](), config, 3, "32", 8)
