@@ -1,4 +1,4 @@
-"""Speed and memory of a training step by what is captured: `python bench/capture.py [tasks=detect,segment] [batches=16,64] [modes=none,step]`.
+"""Speed and memory of a training step by what is captured: `python bench/capture.py [tasks=...] [batches=16,64] [modes=none,step]`.
 
 Real pictures of the samples that ship, mosaics, n scale; the median of 20 steps that each end with the device idle, and a stream of 20 that
 do not wait. Prints a line a case and JSON last; `gain` is against eager in the same process.
@@ -41,10 +41,8 @@ def prepare(task: str, images: int, mode: str, options: dict[str, str]) -> tuple
     packed = [part for epoch in range(2) if loader.keys.set_epoch(epoch) is None for part in loader]
     batches = [apply(part.to("cuda")) for part in packed]
     detector = detector.to("cuda", memory_format=torch.channels_last)
-    return TrainStep(detector, make_task(card), config, card.nc, options["precision"], 10_000), [
-        joined(batches[:4], images),
-        joined(batches[1:5], images),
-    ]
+    step = TrainStep(detector, make_task(card), config, card.nc, options["precision"], 10_000)
+    return step, [joined(batches[:4], images), joined(batches[1:5], images)]
 
 
 def joined(parts: list[Batch], images: int) -> Batch:
@@ -122,15 +120,5 @@ if __name__ == "__main__":
     options = OWN | dict(argument.split("=", 1) for argument in sys.argv[1:])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     found = main(options)
-    print(
-        json.dumps(
-            {
-                "bench": "capture",
-                "device": torch.cuda.get_device_name(),
-                "torch": torch.__version__,
-                "commit": commit,
-                **options,
-                "rows": found,
-            }
-        )
-    )
+    head = {"bench": "capture", "device": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit}
+    print(json.dumps({**head, **options, "rows": found}))

@@ -164,15 +164,17 @@ def test_a_replayed_window_never_waits_for_the_host():
         torch.cuda.set_sync_debug_mode("default")
 
 
+def on_first(gradients):
+    return {name: value.to("cuda:0") for name, value in gradients.items()}
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device on this machine")
 @pytest.mark.parametrize("mode", MODES)
 def test_another_device(mode):
     with tf32_off():
         here = steps_of(partial(captured, "detect", "32", mode), batches_of("detect"))()
         there = steps_of(partial(captured, "detect", "32", mode, device="cuda:1"), batches_of("detect", device="cuda:1"))()
-    moved = tuple(
-        replace(seen, loss=seen.loss.to("cuda:0"), gradients={k: v.to("cuda:0") for k, v in seen.gradients.items()}) for seen in there
-    )
+    moved = tuple(replace(seen, loss=seen.loss.to("cuda:0"), gradients=on_first(seen.gradients)) for seen in there)
     verdict = floor_of("detect", "32").judge(f"cuda:1 {mode}", moved)
     print(table([verdict]))
     assert verdict.passed
