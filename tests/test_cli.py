@@ -87,7 +87,7 @@ def test_help_shows_every_field_with_its_line_and_an_example(name, capsys):
         (["train", "batch=auto"], 2, "batch: expected a whole number"),
         (["train", "epochs"], 2, "expected key=value"),
         (["predict", "save_txt"], 2, "write save_txt=true"),
-        (["predict", "half=true"], 2, "does not offer"),
+        (["train", "half=true"], 2, "does not offer"),
         (["train", "data=x"], 2, "model: expected a value, got none"),
         (["train", "model=detect-n", "data=/no/such"], 3, "/no/such"),
         (["train", "model=detect-n", "data=x", "device=7"], 2, "device: expected the number of a GPU, got 7"),

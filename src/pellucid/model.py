@@ -6,6 +6,7 @@ What only training or scoring needs is imported there, so that looking at a pict
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     from .train.run import TrainResult
 
 
-FILES = ("project", "name", "exist_ok", "save", "save_txt", "save_conf", "save_json")  # settings that decide what the command writes
+FILES = (
+    "project",
+    "name",
+    "exist_ok",
+    "save",
+    "save_txt",
+    "save_conf",
+    "save_crop",
+    "save_json",
+)  # settings that decide what the command writes
 
 
 class Model:
@@ -52,11 +62,14 @@ class Model:
         refuse(settings, "model", "json")
         return validate(merged(ValConfig(), {"model": self.name, "data": str(data), **settings}), (self.detector, self.card))[0]
 
-    def predict(self, source: Any, stream: bool = False, **settings: Any) -> list[Result] | Iterator[Result]:
-        """Objects in files, folders, PIL images or arrays (RGB); `stream` gives them one by one. Fields of `PredictConfig`."""
+    def predict(self, source: Any, stream: bool = False, color: str = "rgb", **settings: Any) -> list[Result] | Iterator[Result]:
+        """Objects in whatever `predict.open_sources` takes: files, folders, videos, URLs, PIL images, arrays (`color`: rgb or bgr), ...
+
+        `stream` gives the results one by one, in constant memory. Fields of `PredictConfig`.
+        """
         refuse(settings, "model", "json", *FILES)
         config = merged(PredictConfig(), {"model": self.name, **settings})
-        results = predict(config, source, (self.detector, self.card))
+        results = predict(config, source, (self.detector, self.card), color)
         return results if stream else list(results)
 
     def info(self, imgsz: int = 640) -> dict[str, Any]:
@@ -116,14 +129,15 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     return scores, folder
 
 
-def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | None = None) -> Iterator[Result]:
+def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | None = None, color: str = "rgb") -> Iterator[Result]:
     """Results one by one; nothing is written."""
     from .predict.run import predict as find
 
     device = pick_device(config.device)
     detector, card = opened or open_model(config.model)
-    names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch", "tile", "overlap")
+    names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch", "tile", "overlap", "vid_stride")
     settings = {name: getattr(config, name) for name in names}
+    settings |= {"precision": pick_precision("16" if config.half else config.precision, device), "color": color}
     return find(detector.to(device), card, source, imgsz=config.imgsz or card.imgsz, device=device, **settings)
 
 
@@ -153,22 +167,11 @@ def describe(name: str, detector: Detector, card: Card, imgsz: int) -> dict[str,
 
 def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
     """The run folder, and the results of `config.source` one by one, each written to the folder as `config` asks."""
+    from .predict.files import Kept, write_results
+
     required(config, "model", "source")
     opened = open_model(config.model)
     results = predict(config, config.source, opened)
     folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)
-    return folder, _written(results, folder, config)
-
-
-def _written(results: Iterator[Result], folder: Path, config: PredictConfig) -> Iterator[Result]:
-    records: list[dict[str, Any]] = []
-    for number, result in enumerate(results):
-        if config.save:
-            result.save(folder)
-        if config.save_txt:
-            result.save_txt(folder / "labels" / result.name.with_suffix(".txt"), config.save_conf)
-        if config.save_json:
-            records += result.to_coco(number)
-        yield result
-    if config.save_json:
-        write_json(folder / "predictions.json", records)
+    kept = Kept(**{field.name: getattr(config, field.name) for field in fields(Kept)})
+    return folder, write_results(results, folder, kept)

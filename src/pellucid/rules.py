@@ -10,11 +10,11 @@ from .errors import UsageError
 
 LARGEST = 16_384  # pixels: a canvas of 800 MB
 STRIDE = 32  # sides of a canvas are multiples of this
-REFUSED = {  # familiar names that no verb takes
+REFUSED = {  # familiar names that few verbs take, or none
     "half": "half precision is precision=16",
     "stream": "results always come one by one here",
-    "vid_stride": "videos are not read",
-    "save_crop": "crops are not written",
+    "vid_stride": "it belongs to predict",
+    "save_crop": "it belongs to predict",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Self
 
 import torch
@@ -26,6 +27,16 @@ class ImageMeta:
     height: int  # original pixels, after EXIF orientation
     width: int
     letterbox: Letterbox | None = None  # None where the image was augmented
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a picture stands in a video."""
+
+    index: int  # from 0, of all frames of the video
+    time: float  # seconds from its start
+    rate: float  # frames a second of what was looked at: that of the video over the stride
+    video: Path  # relative, unique among the sources of one call
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
+import time
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from pellucid.errors import DataError, PellucidWarning, UsageError
-from pellucid.predict import predict
+from pellucid.predict import Source, predict
 from pellucid.predict import run as run_module
 from pellucid.zoo import Card, create
 from tests.decode.fakes import RedFinder
@@ -106,17 +108,18 @@ def test_few_anchors_at_a_tiny_size():
     assert len(result) <= 21
 
 
-def test_pictures_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
-    for number in range(12):
+def test_few_pictures_are_read_ahead(tmp_path, monkeypatch):
+    for number in range(30):
         save(tmp_path / f"{number}.png", picture())
     reads = []
-    read = run_module.read_image
-    monkeypatch.setattr(run_module, "read_image", lambda source: reads.append(source) or read(source))
+    read = Source.read
+    monkeypatch.setattr(Source, "read", lambda self: reads.append(self) or read(self))
     stream = predict(RedFinder(), CARD, tmp_path, batch=2)
     assert reads == []
     next(stream)
-    assert len(reads) == 2
-    assert len(list(stream)) == 11
+    time.sleep(0.3)  # the threads have all the time they want
+    assert 2 <= len(reads) <= 2 + 2 + run_module.AHEAD + 1
+    assert [str(result.name) for result in stream] == [f"{number}.png" for number in range(1, 30)]
 
 
 def test_chosen_classes_go_by_the_users_ids():
@@ -148,6 +151,10 @@ def test_unreadable_pictures_are_named_once_and_left_out(tmp_path):
         ({"path": "best"}, "e2e, nms"),
         ({"agnostic_nms": True}, "path='nms'"),
         ({"confidence": 0.5}, "did you mean conf"),
+        ({"precision": "8"}, "expected one of 32, 16, bf16"),
+        ({"vid_stride": 0}, "at least 1"),
+        ({"vid_stride": 2}, "expected a video"),
+        ({"color": "hsv"}, "expected rgb or bgr"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_read(settings, words):

@@ -1,5 +1,7 @@
+import io
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,12 +90,82 @@ def test_a_folder_is_read_as_it_is_asked_for(tmp_path, monkeypatch):
     assert len(opened) == 2  # the folder and its first
 
 
-@pytest.mark.parametrize("source", ["https://example.org/a.jpg", "rtsp://camera/1", "0", "-", "clip.mp4", 3, [], None])
-def test_what_is_not_read_is_refused_at_once(source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("clip.mp4").write_bytes(b"")
+@pytest.mark.parametrize("source", ["ftp://example.org/a.jpg", "rtsp://camera/1", [], None, True, 1.5, {}], ids=str)
+def test_what_is_not_read_is_refused_at_once(source):
     with pytest.raises(UsageError, match="source: expected"):
         open_sources(source)
+
+
+@pytest.mark.parametrize("source", [977, "977"])
+def test_a_camera_that_is_not_there(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingFileError, match=r"source=977: expected a camera at /dev/video977, found none"):
+        open_sources(source)
+    put(tmp_path / "977" / "1.jpg")  # a folder of that name comes first
+    assert names("977") == ["1.jpg"]
+
+
+def test_arrays_in_the_order_blue_green_red():
+    rgb = np.arange(6 * 5 * 4, dtype=np.uint8).reshape(6, 5, 4)
+    bgr = rgb[..., [2, 1, 0, 3]]
+    plain, turned = next(open_sources(rgb)).read(), next(open_sources(bgr, color="bgr")).read()
+    assert np.array_equal(plain, rgb[..., :3])
+    assert np.array_equal(plain, turned)
+    tensor = torch.from_numpy(bgr[..., :3].copy()).permute(2, 0, 1)
+    assert np.array_equal(next(open_sources(tensor, color="bgr")).read(), plain)
+    assert [np.array_equal(s.read(), plain) for s in open_sources([bgr, Image.fromarray(rgb[..., :3])], color="bgr")] == [True, True]
+    grey = rgb[..., 0]
+    assert np.array_equal(next(open_sources(grey, color="bgr")).read(), np.repeat(grey[..., None], 3, 2))
+    with pytest.raises(UsageError, match="color: expected arrays beside color=bgr, got str"):
+        open_sources("a.jpg", color="bgr")
+
+
+def test_an_array_of_every_depth():
+    array = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+    tensor = torch.from_numpy(array).permute(2, 0, 1)
+    deep = array.astype(np.uint16) << 8
+    for same in (array / 255, deep, np.dstack((array, array[..., :1])), tensor.float() / 255, tensor.bfloat16()[None].float() / 255):
+        assert np.array_equal(next(open_sources(same)).read(), array)
+    assert next(open_sources(tensor.bfloat16() / 255)).read().shape == array.shape
+    for bad in (array.astype(np.int32), array[None], array.astype(float)):
+        with pytest.raises(DataError, match="expected an image array"):
+            next(open_sources(bad)).read()
+
+
+def test_an_iterator_is_asked_for_one_at_a_time():
+    given = []
+    arrays = (given.append(number) or np.full((4, 4, 3), number, np.uint8) for number in range(5))
+    stream = open_sources(arrays)
+    assert given == []
+    assert str(next(stream).name) == "image0.jpg"
+    assert given == [0]
+    with pytest.raises(UsageError, match="empty list"):
+        next(open_sources(iter([])))
+    assert [str(source.name) for source in stream] == [f"image0-{number}.jpg" for number in range(2, 6)]
+
+
+def piped(monkeypatch, content):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+
+
+def test_stdin_is_a_list_or_a_picture(tmp_path, monkeypatch):
+    first, second = put(tmp_path / "a/1.jpg"), put(tmp_path / "b/1.jpg", (9, 7))
+    monkeypatch.chdir(tmp_path)
+    piped(monkeypatch, f"a/1.jpg\n# no\n{second}\n".encode())
+    assert names("-") == ["a/1.jpg", "b/1.jpg"]
+    for suffix in ("jpg", "png", "bmp", "tiff", "webp"):
+        picture = tmp_path / f"x.{suffix}"
+        Image.open(second).save(picture)
+        piped(monkeypatch, picture.read_bytes())
+        (source,) = open_sources("-")
+        assert source.read().shape == (7, 9, 3)
+        assert (str(source.name), source.path) == ("stdin.jpg", "stdin")
+    piped(monkeypatch, first.read_bytes())
+    with pytest.raises(UsageError, match="vid_stride: expected a video"):
+        open_sources("-", vid_stride=2)
+    piped(monkeypatch, b" \n")
+    with pytest.raises(DataError, match="stdin: expected an encoded picture or a list of paths, got nothing"):
+        open_sources("-")
 
 
 def test_a_wrong_tensor_is_refused():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import UsageError
-from ..rules import shared_rules, tile_rules, within
+from ..rules import at_least, shared_rules, tile_rules, within
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PredictConfig:
     model: str = ""
     """A weights file (.safetensors, .ckpt) or a shipped name."""
     source: str = ""
-    """A picture, a folder, a glob pattern, or a .txt list of pictures."""
+    """A picture, video, folder, glob pattern, .txt list, http(s) URL, number of a camera, or - (stdin: a picture or a list of paths)."""
     imgsz: int | None = None
     """Side of the canvas in pixels; none given: the size that the model was trained at."""
     conf: float = 0.25
@@ -92,8 +92,14 @@ class PredictConfig:
     """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
     overlap: int = 200
     """Pixels that neighbouring tiles share, at least the size of your objects."""
+    vid_stride: int = 1
+    """Look at every frame of a video (1), at every second one (2), ..."""
     device: str = "auto"
     """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    precision: Literal["auto", "32", "16", "bf16"] = "32"
+    """Arithmetic of the network."""
+    half: bool = False
+    """The same as precision=16."""
     project: str = "runs"
     """Folder above all runs."""
     name: str = ""
@@ -101,11 +107,13 @@ class PredictConfig:
     exist_ok: bool = False
     """Write into a run folder that exists, in place of a numbered new one."""
     save: bool = True
-    """Write the pictures with the objects drawn."""
+    """Write the pictures with the objects drawn; of a video one video."""
     save_txt: bool = False
     """Write one YOLO label file a picture."""
     save_conf: bool = False
     """Add the score to each row of the label files."""
+    save_crop: bool = False
+    """Cut the objects out, into crops/<class>/."""
     save_json: bool = False
     """Write predictions.json in COCO form."""
     json: bool = False
@@ -115,6 +123,9 @@ class PredictConfig:
         shared_rules(self)
         tile_rules(self)
         within(self, 0, 1, "conf", "iou")
+        at_least(self, 1, "vid_stride")
+        if self.half and self.precision not in ("32", "16"):
+            raise UsageError(f"half: expected it alone or with precision=16, got precision={self.precision}; leave one of them out")
         if self.save_conf and not self.save_txt:
             raise UsageError("save_conf: expected save_txt=true beside it, got save_conf alone; add save_txt=true")
         if self.agnostic_nms and self.path != "nms":

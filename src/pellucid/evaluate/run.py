@@ -6,7 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ..augment.apply import apply
 from ..config import merged
 from ..decode import PATHS, decode, restore
 from ..errors import UsageError
+from ..numerics.islands import autocast
 from ..types import Batch, ImageMeta, Instances, Packed, Prediction
 from .coco import BEST, METRICS, CocoMetric
 from .confusion import ConfusionMatrix, CurveMeter, Curves
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 Watch = Callable[[str, list[Prediction]], None]
-PRECISIONS = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,6 @@ def _measure(
 def place(instances: Instances, meta: ImageMeta) -> Prediction:
     """Objects on the canvas as a prediction in original pixels."""
     return Prediction(meta, instances if meta.letterbox is None else restore(instances, meta.letterbox))
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """Mixed arithmetic as named in `PRECISIONS`; none for "32"."""
-    if precision not in PRECISIONS:
-        raise UsageError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    dtype = PRECISIONS[precision]
-    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
 
 
 class Meter:

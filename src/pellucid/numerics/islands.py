@@ -1,4 +1,4 @@
-"""Regions that run in full precision whatever surrounds them."""
+"""Regions that run in mixed arithmetic, and islands in them that run in full precision whatever surrounds them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from ..errors import UsageError
+
+PRECISIONS = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16}
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    """Mixed arithmetic as named in `PRECISIONS`; none for "32"."""
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    dtype = PRECISIONS[precision]
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
 
 
 def autocast_off(device: torch.device) -> AbstractContextManager:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,22 +16,25 @@ import torch
 from torch import nn
 
 from ..config import STRIDE, merged
-from ..data.images import letterbox, read_image
+from ..data.images import letterbox
 from ..data.tiles import crop, merge, windows
 from ..decode import PATHS, decode, restore
 from ..errors import DataError, PellucidWarning, UsageError
 from ..geometry import Letterbox
 from ..models.build import Detector
+from ..numerics.islands import PRECISIONS, autocast
 from ..results import Result
 from ..rules import tile_rules
 from ..types import ImageMeta, Instances
 from ..zoo import Card, make_task
+from .reading import read_ahead
 from .sources import Source, open_sources
 
 if TYPE_CHECKING:
     from ..tasks import Task
 
 NAMED = 3  # files that a warning names
+AHEAD = 2  # pictures read ahead of the next batch
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class PredictSettings:
     tile: int | None = None  # side of tiles that pictures are cut into
     overlap: int = 200  # pixels that tiles share
     device: str | torch.device | None = None  # None: where the model is
+    precision: Literal["32", "16", "bf16"] = "32"  # arithmetic of the network
     strict: bool = False  # stop at the first picture that cannot be read
 
     def __post_init__(self) -> None:
@@ -58,23 +63,26 @@ class PredictSettings:
         if self.max_det < 1 or self.batch < 1:
             raise UsageError(f"max_det and batch: expected at least 1, got {self.max_det} and {self.batch}")
         tile_rules(self)
+        if self.precision not in PRECISIONS:
+            raise UsageError(f"precision: expected one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if self.path not in PATHS:
             raise UsageError(f"path: expected one of {', '.join(PATHS)}, got {self.path!r}")
         if self.agnostic_nms and self.path != "nms":
             raise UsageError("agnostic_nms: expected path='nms', since the e2e path suppresses nothing; add it or leave agnostic_nms out")
 
 
-def predict(model: nn.Module, card: Card, source: Any, **settings: Any) -> Iterator[Result]:
+def predict(model: nn.Module, card: Card, source: Any, color: str = "rgb", vid_stride: int = 1, **settings: Any) -> Iterator[Result]:
     """Results for each picture of `source` (see `open_sources`), in its order; `settings` are fields of `PredictSettings`.
 
-    Pictures that cannot be read are left out with one warning at the end; DataError if none can, or at the first if `strict`.
+    The next pictures are read by threads while the model looks. Those that cannot be read are left out with one warning at the end;
+    DataError if none can, or at the first if `strict`.
     """
     chosen = merged(PredictSettings(), settings)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
     if isinstance(model, Detector):
         model = model.fuse("one" if chosen.path == "e2e" else "both")
     job = _Job(model.to(device).eval(), card, make_task(card), chosen, _class_positions(chosen.classes, card), device)
-    return _results(job, open_sources(source))
+    return _results(job, open_sources(source, color, vid_stride))
 
 
 @dataclass(frozen=True)
@@ -100,10 +108,11 @@ class _Read:
 def _results(job: _Job, sources: Iterator[Source]) -> Iterator[Result]:
     failures: list[DataError] = []
     done = 0
-    pictures = _read_all(job, sources, failures)
-    while group := list(islice(pictures, 1 if job.settings.tile else job.settings.batch)):
-        yield from _look_in_tiles(job, group[0]) if job.settings.tile else _look(job, group)
-        done += len(group)
+    count = 1 if job.settings.tile else job.settings.batch
+    with closing(_read_all(job, sources, failures)) as pictures:
+        while group := list(islice(pictures, count)):
+            yield from _look_in_tiles(job, group[0]) if job.settings.tile else _look(job, group)
+            done += len(group)
     if failures and not done:
         raise failures[0]
     if failures:
@@ -111,19 +120,27 @@ def _results(job: _Job, sources: Iterator[Source]) -> Iterator[Result]:
         warnings.warn(PellucidWarning(f"{len(failures)} of {done + len(failures)} pictures could not be read: {named}"), stacklevel=2)
 
 
-def _read_all(job: _Job, sources: Iterator[Source], failures: list[DataError]) -> Iterator[_Read]:
+def _read_all(job: _Job, sources: Iterator[Source], failures: list[DataError]) -> Generator[_Read]:
     """Pictures that can be read; the others go to `failures`."""
-    for row, source in enumerate(sources):
-        start = time.perf_counter()
-        try:
-            image = read_image(source.image)
-        except DataError as error:
-            if job.settings.strict:
-                raise
-            failures.append(error)
-            continue
-        meta = ImageMeta(row, row, source.path, image.shape[0], image.shape[1])
-        yield _Read(source, image, meta, time.perf_counter() - start)
+    with closing(read_ahead(sources, _read, job.settings.batch + AHEAD)) as coming:
+        for row, future in enumerate(coming):
+            try:
+                source, image, seconds = future.result()
+            except DataError as error:
+                _note(error, failures, job.settings.strict)
+                continue
+            yield _Read(source, image, ImageMeta(row, row, source.path, image.shape[0], image.shape[1]), seconds)
+
+
+def _note(error: DataError, failures: list[DataError], strict: bool) -> None:
+    if strict:
+        raise error
+    failures.append(error)
+
+
+def _read(source: Source) -> tuple[Source, np.ndarray, float]:
+    start = time.perf_counter()
+    return source, source.read(), time.perf_counter() - start
 
 
 def _look(job: _Job, group: list[_Read]) -> list[Result]:
@@ -156,7 +173,8 @@ def _find(job: _Job, images: Sequence[np.ndarray]) -> tuple[list[Letterbox], lis
     canvases, placed = zip(*(letterbox(image, job.settings.imgsz or job.card.imgsz) for image in images), strict=True)
     batch = torch.from_numpy(np.stack(canvases)).permute(0, 3, 1, 2).contiguous()  # (B, 3, S, S)
     ready = time.perf_counter()
-    output = job.model(batch.to(job.device))
+    with autocast(job.device, job.settings.precision):
+        output = job.model(batch.to(job.device))
     if job.device.type == "cuda":
         torch.cuda.synchronize(job.device)
     middle = time.perf_counter()
@@ -171,7 +189,7 @@ def _find(job: _Job, images: Sequence[np.ndarray]) -> tuple[list[Letterbox], lis
 def _result(job: _Job, read: _Read, objects: Instances, times: Mapping[str, float]) -> Result:
     names, ids = tuple(job.card.names), tuple(job.card.category_ids)
     speed = {**times, "pre": times["pre"] + 1000 * read.seconds}
-    return Result(read.meta, objects, names, ids, read.source.name, read.image, speed)
+    return Result(read.meta, objects, names, ids, read.source.name, read.image, speed, read.source.frame)
 
 
 def _class_positions(classes: Sequence[int] | None, card: Card) -> list[int] | None:

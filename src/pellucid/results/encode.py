@@ -14,6 +14,7 @@ from ..geometry.keypoints import SHOWN, Keypoints
 from ..geometry.masks import Masks
 from ..geometry.polygons import Polygons
 from ..geometry.rboxes import RBoxes
+from ..geometry.rle import Rle
 from ..types import Instances
 from .views import outlines, run_lengths, sides
 
@@ -52,9 +53,9 @@ def box_json(boxes: Boxes, size: Size) -> list[Fields]:
 
 
 def box_coco(boxes: Boxes, size: Size) -> list[Fields]:
-    """`bbox`: x, y, width, height."""
-    corners = _rounded(boxes.data)
-    return [{"bbox": [x1, y1, round(x2 - x1, _PLACES), round(y2 - y1, _PLACES)]} for x1, y1, x2, y2 in corners]
+    """`bbox`: x, y, width, height; x + width and y + height are the other corner."""
+    corners = exact(boxes.data)
+    return [{"bbox": [x1, y1, round(x2 - x1, 9), round(y2 - y1, 9)]} for x1, y1, x2, y2 in corners]
 
 
 def box_row(shape: Boxes, boxes: Boxes, size: Size) -> list[list[float]]:
@@ -63,18 +64,18 @@ def box_row(shape: Boxes, boxes: Boxes, size: Size) -> list[list[float]]:
     return (torch.cat(((low + high) / 2, high - low), -1) / sides(size).double().repeat(2)).tolist()
 
 
-def mask_json(shape: Masks | Polygons, size: Size) -> list[Fields]:
+def mask_json(shape: Masks | Polygons | Rle, size: Size) -> list[Fields]:
     """`polygons`: the rings x, y, x, y, ...; outer ones run clockwise on screen, holes the other way."""
     polygons = outlines(shape, size)
     return [{"polygons": [_rounded(ring.reshape(-1)) for ring in polygons.parts(i)]} for i in range(len(polygons))]
 
 
-def mask_coco(shape: Masks | Polygons, size: Size) -> list[Fields]:
+def mask_coco(shape: Masks | Polygons | Rle, size: Size) -> list[Fields]:
     """`segmentation`: the run-length code."""
     return [{"segmentation": code} for code in run_lengths(shape, size).coco()]
 
 
-def mask_row(shape: Masks | Polygons, boxes: Boxes, size: Size) -> list[list[float]]:
+def mask_row(shape: Masks | Polygons | Rle, boxes: Boxes, size: Size) -> list[list[float]]:
     """One ring x, y, x, y, ...: parts and holes are joined by bridges that are walked there and back, and so enclose nothing."""
     polygons = outlines(shape, size)
     rings = [bridged(polygons.parts(i)) for i in range(len(polygons))]
@@ -99,7 +100,7 @@ def points_json(shape: Keypoints, size: Size) -> list[Fields]:
 
 def points_coco(shape: Keypoints, size: Size) -> list[Fields]:
     """`keypoints`: x, y, confidence, x, y, ..."""
-    return [{"keypoints": _rounded(points.reshape(-1))} for points in shape.data]
+    return [{"keypoints": exact(points.reshape(-1))} for points in shape.data]
 
 
 def points_row(shape: Keypoints, boxes: Boxes, size: Size) -> list[list[float]]:
@@ -118,7 +119,7 @@ def rbox_json(shape: RBoxes, size: Size) -> list[Fields]:
 
 def rbox_coco(shape: RBoxes, size: Size) -> list[Fields]:
     """`rbox` as in JSON, and `poly`: the corners x, y, x, y, ..."""
-    return [{"rbox": row, "poly": _rounded(four.reshape(-1))} for row, four in zip(_turned(shape), shape.corners(), strict=True)]
+    return [{"rbox": exact(row), "poly": _rounded(four.reshape(-1))} for row, four in zip(shape.data, shape.corners(), strict=True)]
 
 
 def rbox_row(shape: RBoxes, boxes: Boxes, size: Size) -> list[list[float]]:
@@ -135,10 +136,17 @@ def _rounded(values: Any) -> Any:
     return np.asarray(values, np.float64).round(_PLACES).tolist()
 
 
+def exact(values: torch.Tensor) -> Any:
+    """Nested lists of the shortest decimals that give the same float32 numbers again."""
+    data = values.float().numpy()
+    return np.array([float(str(value)) for value in data.reshape(-1)], np.float64).reshape(data.shape).tolist()
+
+
 ENCODINGS: Mapping[type, Encoding] = {
     Boxes: Encoding(box_json, box_coco, box_row),
     Masks: Encoding(mask_json, mask_coco, mask_row),
     Polygons: Encoding(mask_json, mask_coco, mask_row),
+    Rle: Encoding(mask_json, mask_coco, mask_row),
     Keypoints: Encoding(points_json, points_coco, points_row),
     RBoxes: Encoding(rbox_json, rbox_coco, rbox_row),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,8 +23,11 @@ from ..geometry.keypoints import Keypoints
 from ..geometry.masks import Masks
 from ..geometry.polygons import Polygons
 from ..geometry.rboxes import RBoxes
-from ..types import ImageMeta, Instances
-from .encode import boxes_of, encoding, telling
+from ..geometry.rle import Rle
+from ..types import Frame, ImageMeta, Instances
+from .encode import boxes_of, encoding, exact, telling
+from .reload import objects_of
+from .tables import data_frame, detections
 from .views import BoxesView, KeypointsView, MasksView, RBoxesView
 
 LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".webp")
@@ -41,6 +45,7 @@ class Result:
     name: Path = Path("image0.jpg")  # unique among the results of one call; files are named after it
     image: np.ndarray | None = field(default=None, repr=False)  # (h, w, 3) uint8 RGB; None: read from the path when needed
     speed: dict[str, float] = field(default_factory=dict)  # ms: pre, network, post
+    frame: Frame | None = None  # of a video
 
     def __repr__(self) -> str:
         height, width = self.orig_shape
@@ -80,7 +85,7 @@ class Result:
 
     @property
     def masks(self) -> MasksView | None:
-        shape = self._shape((Masks, Polygons))
+        shape = self._shape((Masks, Polygons, Rle))
         return None if shape is None else MasksView(shape, self.orig_shape)
 
     @property
@@ -110,30 +115,42 @@ class Result:
         path = Path(folder) / self.name
         if path.suffix.lower() not in SUFFIXES:
             path = path.with_name(path.name + ".jpg")
-        options: dict[str, Any] = {"quality": 92} if path.suffix.lower() in LOSSY else {}
-        with _writing(path):
-            Image.fromarray(self.plot()).save(path, **options)
-        return path
+        return _save(self.plot(), path)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `class` is the user's id, boxes are x1, y1, x2, y2 in original pixels; further fields as the shapes have them.
 
-        Those are `polygons`, `keypoints`, or `rbox` and `corners`.
+        Those are `polygons`, `keypoints`, or `rbox` and `corners`. A frame of a video has its number, `frame`, and `time` in seconds.
         """
         objects = [dict(head, **fields) for head, fields in zip(self._heads(), self._fields("json"), strict=True)]
-        return {"path": self.path, "height": self.meta.height, "width": self.meta.width, "objects": objects, "speed": self.speed}
+        place = {} if self.frame is None else {"frame": self.frame.index, "time": self.frame.time}
+        size = {"height": self.meta.height, "width": self.meta.width}
+        return {"path": self.path, **place, **size, "objects": objects, "speed": self.speed}
 
     def to_json(self) -> str:
         """`to_dict` on one line."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def to_coco(self, image_id: int | None = None) -> list[dict[str, Any]]:
-        """COCO results; the image id is the one of the data, else the position among the sources."""
+        """COCO results, which `from_coco` reads without loss; the image id is the one of the data, else the position among the sources."""
         image = self.meta.id if image_id is None else image_id
         return [
-            {"image_id": image, "category_id": head["class"], **fields, "score": head["score"]}
-            for head, fields in zip(self._heads(), self._fields("coco"), strict=True)
+            {"image_id": image, "category_id": self.category_ids[label], **fields, "score": score}
+            for label, fields, score in zip(self.instances.labels.tolist(), self._fields("coco"), exact(self._scores), strict=True)
         ]
+
+    @classmethod
+    def from_coco(
+        cls, records: Sequence[Mapping[str, Any]], names: Mapping[int, str], size: tuple[int, int], path: str = "image0"
+    ) -> Result:
+        """What `to_coco` of one picture of (height, width) `size` gave, without loss; `names` are those of the class ids.
+
+        DataError names the record that cannot be read.
+        """
+        ids = tuple(names)
+        image = int(records[0].get("image_id", 0)) if records else 0
+        meta = ImageMeta(image, image, path, *size)
+        return cls(meta, objects_of(records, ids), tuple(names.values()), ids, Path(Path(path).name))
 
     def save_txt(self, path: str | Path, save_conf: bool = False) -> Path:
         """Write YOLO rows: class id, the values below as shares of the picture, and the score if `save_conf`.
@@ -153,6 +170,37 @@ class Result:
             path.write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
         return path
 
+    def save_crop(self, folder: str | Path) -> list[Path]:
+        """Cut the objects' boxes out of the picture into `folder`/<class>/, named after the result and their number; the paths written.
+
+        A box that covers no pixel gives no file, and its number is left out.
+        """
+        pixels = read_image(self.path) if self.image is None else self.image
+        low, high = self.boxes.xyxy.floor().chunk(2, 1)[0].long().clamp(min=0), self.boxes.xyxy.ceil()[:, 2:].long()
+        suffix = self.name.suffix if self.name.suffix.lower() in SUFFIXES else ".jpg"
+        paths = []
+        for number, (label, (x1, y1), (x2, y2)) in enumerate(zip(self.instances.labels.tolist(), low.tolist(), high.tolist(), strict=True)):
+            crop = pixels[y1:y2, x1:x2]
+            if crop.size:
+                place = Path(folder) / _safe(self.names[label]) / self.name.parent / f"{self.name.stem}-{number}{suffix}"
+                paths.append(_save(crop, place))
+        return paths
+
+    def to_df(self) -> Any:
+        """A pandas DataFrame with a row for each object: name, class (the user's id), score, x1, y1, x2, y2, and what the shapes add.
+
+        Those are rcx, rcy, rw, rh, rtheta; or x, y and confidence of each point. UsageError without pandas.
+        """
+        return data_frame(self)
+
+    def to_supervision(self) -> Any:
+        """`supervision.Detections`: class_id is the user's id, data["class_name"] the name.
+
+        Masks are full size; corners of rotated boxes are in data["xyxyxyxy"] (n, 4, 2), points in data["keypoints"] (n, K, 3). UsageError
+        without supervision.
+        """
+        return detections(self)
+
     def _heads(self) -> list[dict[str, Any]]:
         """Name, class id and score of each object."""
         rows = zip(self.instances.labels.tolist(), self._scores.tolist(), strict=True)
@@ -163,6 +211,18 @@ class Result:
         shapes = [boxes_of(self.instances), *(shape for shape in self.instances.shapes.values() if not isinstance(shape, Boxes))]
         parts = [getattr(encoding(shape), form)(shape, self.orig_shape) for shape in shapes]
         return [{name: value for fields in row for name, value in fields.items()} for row in zip(*parts, strict=True)]
+
+
+def _save(image: np.ndarray, path: Path) -> Path:
+    options: dict[str, Any] = {"quality": 92} if path.suffix.lower() in LOSSY else {}
+    with _writing(path):
+        Image.fromarray(image).save(path, **options)
+    return path
+
+
+def _safe(name: str) -> str:
+    """A class name as the name of a folder."""
+    return re.sub(r"[/\\\x00-\x1f]", "_", name).strip(". ") or "_"
 
 
 def _number(value: float) -> str:

@@ -52,7 +52,7 @@ class BoxesView:
 class MasksView:
     """Masks; full-size pixels are made when they are asked for."""
 
-    shape: Masks | Polygons
+    shape: Masks | Polygons | Rle
     orig_shape: tuple[int, int]  # height, width
 
     def __len__(self) -> int:
@@ -61,6 +61,8 @@ class MasksView:
     @property
     def data(self) -> Tensor:
         """(n, height, width) bool, all in memory: index the result first where there are many."""
+        if isinstance(self.shape, Rle):
+            return self.shape.decode()
         return self.shape.dense(*self.orig_shape) if isinstance(self.shape, Masks) else self.shape.rasterise(*self.orig_shape)
 
     @property
@@ -148,13 +150,17 @@ def sides(size: tuple[int, int]) -> Tensor:
     return torch.tensor((size[1], size[0]), dtype=torch.float32)
 
 
-def outlines(shape: Masks | Polygons, size: tuple[int, int]) -> Polygons:
+def outlines(shape: Masks | Polygons | Rle, size: tuple[int, int]) -> Polygons:
     """The outlines of masks within a picture of (height, width)."""
+    if isinstance(shape, Rle):
+        return Polygons.from_masks([shape[i : i + 1].decode()[0].numpy() for i in range(len(shape))])
     return shape.clip(*size).polygons() if isinstance(shape, Masks) else shape
 
 
-def run_lengths(shape: Masks | Polygons, size: tuple[int, int]) -> Rle:
+def run_lengths(shape: Masks | Polygons | Rle, size: tuple[int, int]) -> Rle:
     """The run-length codes of masks on a picture of (height, width)."""
+    if isinstance(shape, Rle):
+        return shape
     if isinstance(shape, Masks):
         return shape.rle(*size)
     return Rle.of_runs(shape.columns(*size), len(shape), *size)
