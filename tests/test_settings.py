@@ -206,7 +206,9 @@ def seen(opened, data, **changes):
     return [(tuple(r.boxes.cls.tolist()), tuple(r.boxes.conf.tolist())) for r in results]
 
 
-@pytest.mark.parametrize("change", [{"imgsz": 96}, {"conf": 0.6}, {"max_det": 1}, {"path": "nms"}, {"classes": (8,)}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"imgsz": 96}, {"conf": 0.6}, {"max_det": 1}, {"path": "nms"}, {"classes": (8,)}, {"precision": "bf16"}], ids=str
+)
 def test_prediction_settings_change_what_is_seen(change, opened, data):
     plain = seen(opened, data)
     assert all(len(labels) > 1 for labels, _ in plain), "there is something to see"
@@ -215,6 +217,14 @@ def test_prediction_settings_change_what_is_seen(change, opened, data):
     assert all(score == 1.0 for _, scores in seen(opened, data, conf=1.0) for score in scores)
     assert {len(labels) for labels, _ in seen(opened, data, max_det=1)} <= {0, 1}
     assert {label for labels, _ in seen(opened, data, classes=(8,)) for label in labels} == {1}
+
+
+def test_half_is_precision_16(opened, data):
+    for setting in ({"half": True}, {"precision": "16"}, {"half": True, "precision": "16"}):
+        with pytest.raises(UsageError, match="expected 32, bf16 or auto on a CPU, got 16"):
+            seen(opened, data, **setting)
+    with pytest.raises(UsageError, match="half: expected it alone"):
+        PredictConfig(half=True, precision="bf16")
 
 
 def test_settings_of_suppression(opened, data):

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_coco_records_lose_nothing(kind):
 def test_every_float32_box_and_score_comes_back(sides, score):
     x, y, right, low = sides
     one = result(boxes=Boxes(torch.tensor([[x, y, max(x, right), max(y, low)], [0, 0, 1, 1]])))
-    one.instances.scores[:] = score
+    one = replace(one, instances=replace(one.instances, scores=torch.tensor([score, 0.5])))
     back = again(one)
     assert torch.equal(back.boxes.xyxy, one.boxes.xyxy)
     assert torch.equal(back.boxes.conf, one.boxes.conf)

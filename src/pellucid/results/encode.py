@@ -55,7 +55,7 @@ def box_json(boxes: Boxes, size: Size) -> list[Fields]:
 def box_coco(boxes: Boxes, size: Size) -> list[Fields]:
     """`bbox`: x, y, width, height; x + width and y + height are the other corner."""
     corners = exact(boxes.data)
-    return [{"bbox": [x1, y1, round(x2 - x1, 9), round(y2 - y1, 9)]} for x1, y1, x2, y2 in corners]
+    return [{"bbox": [x1, y1, _length(x1, x2), _length(y1, y2)]} for x1, y1, x2, y2 in corners]
 
 
 def box_row(shape: Boxes, boxes: Boxes, size: Size) -> list[list[float]]:
@@ -134,6 +134,12 @@ def _turned(shape: RBoxes) -> list[list[float]]:
 def _rounded(values: Any) -> Any:
     """Nested lists of numbers to a thousandth."""
     return np.asarray(values, np.float64).round(_PLACES).tolist()
+
+
+def _length(low: float, high: float) -> float:
+    """A short decimal that leads from `low` to the float32 number `high`."""
+    short = round(high - low, 9)
+    return short if np.float32(low + short) == np.float32(high) else high - low
 
 
 def exact(values: torch.Tensor) -> Any:
