@@ -38,7 +38,10 @@ def prepare(task: str, images: int, mode: str, options: dict[str, str]) -> tuple
     config = TrainConfig(model=f"{task}-n", data=SAMPLES[task], batch=8, nbs=8, imgsz=size, workers=0, capture=mode)
     dataset, detector, card = open_all(config)
     loader = TrainingData(dataset, make_task(card), **loading_of(config)).train_dataloader()
-    packed = [part for epoch in range(2) if loader.keys.set_epoch(epoch) is None for part in loader]
+    packed = []
+    for epoch in range(2):
+        loader.keys.set_epoch(epoch)
+        packed += list(loader)
     batches = [apply(part.to("cuda")) for part in packed]
     detector = detector.to("cuda", memory_format=torch.channels_last)
     step = TrainStep(detector, make_task(card), config, card.nc, options["precision"], 10_000)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.numerics import islands
-from pellucid.numerics.noise import measure, report, table
+from pellucid.numerics.noise import deterministic, measure, report, table
 from pellucid.numerics.tf32 import tf32_off
 from pellucid.tasks import TASKS
 from pellucid.train.floor import observed, primed, steps_of, yardstick
@@ -34,12 +34,12 @@ def captured(name, precision, mode, count=1, device="cuda"):
 
 @cache
 def floor_of(name, precision, count=1):
-    with tf32_off():
+    with tf32_off(), deterministic():
         return measure(steps_of(partial(make, name, precision, device="cuda"), batches_of(name, count)), DRAWS, yardstick(precision))
 
 
 def verdict_of(name, precision, mode, count=1):
-    with tf32_off():
+    with tf32_off(), deterministic():
         seen = steps_of(partial(captured, name, precision, mode), batches_of(name, count))()
     return floor_of(name, precision, count).judge(f"{name} {precision} {mode}", seen)
 
@@ -79,7 +79,7 @@ def test_a_stale_rate_is_caught(monkeypatch):
     floor = floor_of("detect", "32", 4)
     step = captured("detect", "32", "step")
     monkeypatch.setattr(type(step.updater), "set_rates", lambda self: None)
-    with tf32_off():
+    with tf32_off(), deterministic():
         verdict = floor.judge("stale", tuple(observed(step, batch) for batch in batches_of("detect", 4)))
     print(table([verdict]))
     assert not verdict.passed
@@ -95,7 +95,7 @@ def test_real_batches_of_several_rungs_with_validation_between(name, accumulate,
         step, batches = prepare(name, "32", accumulate, batches=4, size=320, capture=how)
         small = [part_of(batch, 3) for batch in batches[:2]]
         told = []
-        with tf32_off():
+        with tf32_off(), deterministic():
             for number, batch in enumerate([*batches, *small, *batches, *small]):
                 step.share.fill_(0.8 - 0.05 * number)
                 step.clear_losses()
@@ -171,7 +171,7 @@ def on_first(gradients):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device on this machine")
 @pytest.mark.parametrize("mode", MODES)
 def test_another_device(mode):
-    with tf32_off():
+    with tf32_off(), deterministic():
         here = steps_of(partial(captured, "detect", "32", mode), batches_of("detect"))()
         there = steps_of(partial(captured, "detect", "32", mode, device="cuda:1"), batches_of("detect", device="cuda:1"))()
     moved = tuple(replace(seen, loss=seen.loss.to("cuda:0"), gradients=on_first(seen.gradients)) for seen in there)

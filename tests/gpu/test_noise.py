@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pellucid.numerics import islands
-from pellucid.numerics.noise import Noise, Yardstick, measure, report, table
+from pellucid.numerics.noise import Noise, Yardstick, deterministic, measure, report, table
 from pellucid.numerics.tf32 import tf32_is_on, tf32_off
 from pellucid.tasks import TASKS
 from pellucid.train.floor import steps_of, yardstick
@@ -25,7 +25,7 @@ def run(name, precision, seeds=(0,), **how):
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_native_steps_are_exact_and_islands_keep_their_bits(name, precision):
     """`measure` refuses a native gap. Backward inside autocast is what a captured graph records."""
-    with tf32_off():
+    with tf32_off(), deterministic():
         floor = measure(run(name, precision), DRAWS, yardstick(precision))
         verdict = floor.judge(f"{name} {precision}, backward inside autocast", run(name, precision, backward=inside_autocast)())
     print(table([verdict]), json.dumps(report([verdict], "cuda")), sep="\n")
@@ -37,11 +37,12 @@ def test_native_steps_are_exact_and_islands_keep_their_bits(name, precision):
 
 def test_tf32_is_far_above_the_float32_floor():
     """A float32 claim with TF32 on would compare two other functions."""
-    with tf32_off():
+    with tf32_off(), deterministic():
         floor = measure(run("detect", "32"), DRAWS, yardstick("32"))
         plain = floor.judge("TF32 off", run("detect", "32")())
     assert tf32_is_on()
-    verdict = floor.judge("TF32 on", run("detect", "32")())
+    with deterministic():
+        verdict = floor.judge("TF32 on", run("detect", "32")())
     print(table([plain, verdict]))
     assert all(row.value == 0 for row in plain.rows)
     assert verdict.row("whole").ratio > 100
@@ -58,7 +59,7 @@ def test_an_open_island_is_caught(dtype, monkeypatch):
 
 
 def test_a_stale_learning_rate_is_caught():
-    with tf32_off():
+    with tf32_off(), deterministic():
         floor = measure(run("detect", "32", (0, 1, 0)), DRAWS, yardstick("32"))
         verdict = floor.judge("stale", run("detect", "32", (0, 1, 0), backward=stale)())
     print(table([verdict]))

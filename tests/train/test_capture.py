@@ -20,7 +20,7 @@ class Again:
 
     replays = 0
 
-    def __init__(self, work, pool):
+    def __init__(self, work, pool, stream):
         self.work = work
 
     def replay(self):

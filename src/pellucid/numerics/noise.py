@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,17 @@ LATER = ("loss", "whole")  # and of steps after the first
 
 class NotExactError(PellucidError, ValueError):
     """A step that gives other bits when it is run again, so that no difference can be put down to what is tested."""
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """A region in which convolutions of a GPU sum in the same order every time: in float32 their fastest kernels do not."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ KEPT = 12  # recordings of one piece; the least used is given up for a new one
 class Graph:
     """A recorded piece of work; its results keep their place."""
 
-    def __init__(self, work: Callable[[], Any], pool: Any) -> None:
+    def __init__(self, work: Callable[[], Any], pool: Any, stream: Any) -> None:
         self._graph, self._device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
         # another thread may copy pictures meanwhile
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             self.result = work()
 
     def replay(self) -> Any:
@@ -47,7 +47,9 @@ class Recordings:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.how: dict[str, Any] = {"pool": None, "stream": None}  # memory and stream that all recordings of a piece share
+        if device.type == "cuda":
+            self.how = {"pool": torch.cuda.graph_pool_handle(), "stream": torch.cuda.Stream(device)}
         self._made: OrderedDict[Hashable, Any] = OrderedDict()
         self._seen: set[Hashable] = set()
 
@@ -98,7 +100,7 @@ class Captured:
         key = signature([images])
         if "network" not in self.parts or not self._network.ready(key):
             return self.step.look_at(images)
-        piece: NetworkPiece = self._network.get(key, lambda: NetworkPiece(self.step, images, self._network.pool))
+        piece: NetworkPiece = self._network.get(key, lambda: NetworkPiece(self.step, images, self._network.how))
         return piece(images)
 
     def loss(self, output: Output, targets: Targets, images: int, counts: Both | None) -> tuple[Tensor, Both]:
@@ -106,7 +108,7 @@ class Captured:
         key = (signature([*raw(output), *tensors_of(targets)]), images, counts is None)
         if "loss" not in self.parts or not self._loss.ready(key):
             return self.step.score(output, targets, images, counts)
-        piece: LossPiece = self._loss.get(key, lambda: LossPiece(self.step, output, targets, images, counts, self._loss.pool))
+        piece: LossPiece = self._loss.get(key, lambda: LossPiece(self.step, output, targets, images, counts, self._loss.how))
         return piece(output, targets, counts)
 
     def learn(self, batch: Batch, images: int, counts: Both | None) -> Both:
@@ -114,7 +116,7 @@ class Captured:
         key = (signature([batch.images, *tensors_of(batch.targets)]), images, counts is None)
         if not self._whole.ready(key):
             return learned(self.step, batch, images, counts)
-        piece: WholePiece = self._whole.get(key, lambda: WholePiece(self.step, batch, images, counts, self._whole.pool))
+        piece: WholePiece = self._whole.get(key, lambda: WholePiece(self.step, batch, images, counts, self._whole.how))
         return piece(batch, counts)
 
     def update(self) -> None:
@@ -122,7 +124,7 @@ class Captured:
         key = self._places()
         if not self._update.ready(key):
             return self.step.update()
-        graph: Graph = self._update.get(key, lambda: Graph(self.step.update, self._update.pool))
+        graph: Graph = self._update.get(key, lambda: Graph(self.step.update, **self._update.how))
         graph.replay()
 
     def _places(self) -> tuple[int, ...]:
@@ -143,10 +145,10 @@ def learned(step: TrainStep, batch: Batch, images: int, counts: Both | None) -> 
 class WholePiece:
     """One graph from pixels to the gradient's vector."""
 
-    def __init__(self, step: TrainStep, batch: Batch, images: int, counts: Both | None, pool: Any) -> None:
+    def __init__(self, step: TrainStep, batch: Batch, images: int, counts: Both | None, how: dict[str, Any]) -> None:
         self.batch = batch.replaced(torch.clone)
         self.counts = None if counts is None else held(counts)
-        self.graph = Graph(lambda: learned(step, self.batch, images, self.counts), pool)
+        self.graph = Graph(lambda: learned(step, self.batch, images, self.counts), **how)
 
     def __call__(self, batch: Batch, counts: Both | None) -> Both:
         fill([self.batch.images, *tensors_of(self.batch.targets)], [batch.images, *tensors_of(batch.targets)])
@@ -158,7 +160,7 @@ class WholePiece:
 class LossPiece:
     """One graph of the objective, forward and backward down to the head's outputs."""
 
-    def __init__(self, step: TrainStep, output: Output, targets: Targets, images: int, counts: Both | None, pool: Any) -> None:
+    def __init__(self, step: TrainStep, output: Output, targets: Targets, images: int, counts: Both | None, how: dict[str, Any]) -> None:
         self.leaves = [value.detach().clone().requires_grad_(value.requires_grad) for value in raw(output)]
         self.output, self.targets = rebuilt(output, self.leaves), targets.replaced(torch.clone)
         self.counts = None if counts is None else held(counts)
@@ -168,7 +170,7 @@ class LossPiece:
             free = iter(torch.autograd.grad(loss, [leaf for leaf in self.leaves if leaf.requires_grad], allow_unused=True))
             return loss.detach(), held(own), [next(free) if leaf.requires_grad else None for leaf in self.leaves]
 
-        self.graph = Graph(work, pool)
+        self.graph = Graph(work, **how)
 
     def __call__(self, output: Output, targets: Targets, counts: Both | None) -> tuple[Tensor, Both]:
         fill(tensors_of(self.targets), tensors_of(targets))
@@ -193,10 +195,10 @@ class _Loss(torch.autograd.Function):
 class NetworkPiece:
     """Two graphs: the network's forward, and its backward from gradients of the outputs."""
 
-    def __init__(self, step: TrainStep, images: Tensor, pool: Any) -> None:
+    def __init__(self, step: TrainStep, images: Tensor, how: dict[str, Any]) -> None:
         self.images = images.clone()
         self.params = [p for p in step.detector.parameters() if p.requires_grad]
-        self.ahead = Graph(lambda: step.look_at(self.images), pool)
+        self.ahead = Graph(lambda: step.look_at(self.images), **how)
         self.taught = [value for value in raw(self.ahead.result) if value.requires_grad]
         self.gradients = [torch.zeros_like(value) for value in self.taught]
 
@@ -204,7 +206,7 @@ class NetworkPiece:
             taught = [value for value in raw(self.ahead.result) if value.requires_grad]
             return list(torch.autograd.grad(taught, self.params, self.gradients, allow_unused=True))
 
-        self.back = Graph(back, pool)
+        self.back = Graph(back, **how)
         self.like = rebuilt(self.ahead.result, [value.detach() for value in raw(self.ahead.result)])
 
     def __call__(self, images: Tensor) -> Output:
