@@ -79,7 +79,7 @@ def test_help_shows_every_field_with_its_line_and_an_example(name, capsys):
     ("words", "code", "part"),
     [
         (["trian"], 2, "did you mean train?"),
-        (["data"], 2, "did you mean data check or data tiles?"),
+        (["data"], 2, "did you mean data check or data stats or"),
         (["train", "epoch=3"], 2, "did you mean epochs?"),
         (["train", "--epochs"], 2, "expected a value after --epochs"),
         (["train", "epochs=many"], 2, "epochs: expected a whole number, got 'many'"),

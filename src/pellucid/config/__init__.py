@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..rules import REFUSED, STRIDE, check_key, merged, required
 from .about import EnvConfig, InfoConfig, ReportConfig
-from .data import CheckConfig, TilesConfig
+from .data import CheckConfig, ConvertConfig, PreviewConfig, SplitConfig, StatsConfig, TilesConfig
 from .train import AUGMENT_FIELDS, TrainConfig
 from .use import PredictConfig, ValConfig
 
@@ -16,10 +16,14 @@ __all__ = [
     "REFUSED",
     "STRIDE",
     "CheckConfig",
+    "ConvertConfig",
     "EnvConfig",
     "InfoConfig",
     "PredictConfig",
+    "PreviewConfig",
     "ReportConfig",
+    "SplitConfig",
+    "StatsConfig",
     "TilesConfig",
     "TrainConfig",
     "ValConfig",

@@ -73,8 +73,8 @@ class Report:
         if not self.splits:
             return [finding.sentence for finding in self.findings]
         lines = [f"{self.data} ({self.format}, {len(self.names)} classes)", ""]
-        lines += _table(["split", "images", "empty", "objects", "ignored", f"median side at {self.imgsz}"], self._split_rows())
-        lines += ["", *_table(["id", "class", *self.splits], self._class_rows()), ""]
+        lines += table(["split", "images", "empty", "objects", "ignored", f"median side at {self.imgsz}"], self._split_rows())
+        lines += ["", *table(["id", "class", *self.splits], self._class_rows()), ""]
         lines += [] if self.keypoints is None else [self._keypoint_line(self.keypoints), ""]
         base = self.data if os.path.isdir(self.data) else os.path.dirname(self.data)
         lines += [f"{finding.level:8}{finding.sentence.replace(base + os.sep, '')}" for finding in self.findings]
@@ -121,7 +121,7 @@ def check(
     return Report(str(dataset.source), dataset.format, imgsz, dataset.names, dataset.category_ids, summaries, tuple(findings), spec)
 
 
-def _table(head: Sequence[str], rows: Iterator[list[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterator[list[str]]) -> list[str]:
     """Columns as wide as their widest cell; words to the left, numbers to the right."""
     cells = [list(head), *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
@@ -130,12 +130,12 @@ def _table(head: Sequence[str], rows: Iterator[list[str]]) -> list[str]:
     return ["  ".join(next(aligned) for _ in head).rstrip() for _ in cells]
 
 
-def _sides(index: Index, imgsz: int) -> np.ndarray:
+def sides(index: Index, imgsz: int) -> np.ndarray:
     """Width and height (M, 2) of the objects in pixels at the training size."""
     gain = imgsz / index.sizes.max(1)
     turned = index.columns.get("rboxes")
-    sides = index.boxes[:, 2:] - index.boxes[:, :2] if turned is None else turned.values.reshape(-1, 5)[:, 2:4]
-    return sides * gain[index.image_rows()][:, None]
+    pixels = index.boxes[:, 2:] - index.boxes[:, :2] if turned is None else turned.values.reshape(-1, 5)[:, 2:4]
+    return pixels * gain[index.image_rows()][:, None]
 
 
 def _labelled(index: Index) -> float:
@@ -148,14 +148,14 @@ def _labelled(index: Index) -> float:
 
 def _summary(index: Index, imgsz: int) -> SplitSummary:
     counted = ~index.ignore
-    sides = np.sqrt(_sides(index, imgsz)[counted].prod(1))
+    lengths = np.sqrt(sides(index, imgsz)[counted].prod(1))
     return SplitSummary(
         images=len(index),
         empty=int((np.diff(index.start) == 0).sum()),
         objects=int(counted.sum()),
         ignored=int(index.ignore.sum()),
         classes=tuple(int(count) for count in index.class_counts()),
-        median_side=float(np.median(sides)) if len(sides) else float("nan"),
+        median_side=float(np.median(lengths)) if len(lengths) else float("nan"),
         labelled=_labelled(index),
     )
 
@@ -164,16 +164,16 @@ def _look(split: str, index: Index, imgsz: int) -> tuple[Finding, ...]:
     """Findings that only the finished arrays show."""
     log = Log(split)
     rows = index.image_rows()
-    for position in np.flatnonzero((_sides(index, imgsz).min(1, initial=np.inf) < TINY) & ~index.ignore):
+    for position in np.flatnonzero((sides(index, imgsz).min(1, initial=np.inf) < TINY) & ~index.ignore):
         log.add("tiny", index.path(rows[position]))
-    for position in _repeats(rows, index):
+    for position in repeats(rows, index):
         log.add("duplicate", index.path(rows[position]))
     for position in np.flatnonzero(index.class_counts() == 0):
         log.add("class-absent", index.names[position])
     return log.findings()
 
 
-def _repeats(rows: np.ndarray, index: Index) -> np.ndarray:
+def repeats(rows: np.ndarray, index: Index) -> np.ndarray:
     """Positions of objects that equal an earlier one of their image in class and box."""
     keys = np.column_stack((rows, index.labels, index.boxes)).astype(np.float64)
     order = np.lexsort(keys.T[::-1])

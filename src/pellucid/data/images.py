@@ -145,7 +145,7 @@ def _decode(file: BinaryIO, name: str) -> np.ndarray:
 
 def _loaded(image: Image.Image) -> np.ndarray:
     image.load()  # a TIFF turns itself upright here
-    return _to_rgb(_upright(image))
+    return _to_rgb(upright(image))
 
 
 def _header(file: BinaryIO) -> tuple[Header, str]:
@@ -195,7 +195,7 @@ def _orientation(image: Image.Image, read: Callable[[Any], Any] = lambda image: 
     return value if value in _UPRIGHT else 1
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
     method = _UPRIGHT.get(_orientation(image))
     return image if method is None else image.transpose(method)
 

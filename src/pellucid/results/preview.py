@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -26,3 +27,19 @@ def telling_shapes(instances: Instances) -> Instances:
     """The objects without their boxes where another shape says how far they reach."""
     others = {name: shape for name, shape in instances.shapes.items() if name != "boxes"}
     return replace(instances, shapes=others) if OUTLINES & set(others) else instances
+
+
+def some_rows(images: int, count: int, seed: int) -> list[int]:
+    """At most `count` of `images` rows, drawn by the seed, rising."""
+    return sorted(np.random.default_rng(seed).permutation(images)[:count].tolist())
+
+
+def write_sheet(index: Index, out: str | Path, columns: int = 4) -> Path:
+    """The sheet of all pictures of `index` as a file, numbered if `out` is there; the file."""
+    target, number = Path(out), 1
+    while target.exists():
+        number += 1
+        target = Path(out).with_name(f"{Path(out).stem}-{number}{Path(out).suffix}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    label_sheet(index, len(index), columns).save(target)
+    return target

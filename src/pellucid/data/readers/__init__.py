@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from ...errors import DataError, MissingFileError
+from ...errors import DataError, MissingFileError, UsageError
 from ..findings import settle
 from ..index import DataSet
 from ..samples import NAMES, sample_path
@@ -34,24 +35,47 @@ def open_dataset(
 
 def read_dataset(data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: tuple[str, ...] | None = None) -> DataSet:
     """As `open_dataset`, with the findings neither warned about nor raised; `splits=None` reads all that there are."""
-    source = _existing(data)
+    return _read(_existing(data), Request(tuple(needs), None if splits is None else tuple(splits)))
+
+
+def read_whole(data: str | Path) -> DataSet:
+    """All splits with all kinds of labels that the files hold; an object that lacks a kind is read without it.
+
+    UsageError for YOLO rows that are more than boxes, without kpt_shape: the task says whether they are outlines or oriented boxes.
+    """
+    dataset = _read(_existing(data), Request((), None, whole=True))
+    polygons = [finding for finding in dataset.all_findings() if finding.code == "row-polygon"]
+    if polygons and dataset.format == "yolo":
+        raise UsageError(
+            f"task: expected one beside these YOLO labels, whose rows are more than boxes ({polygons[0].places[0]}); "
+            "add task=segment where they are outlines, task=obb where they are oriented boxes, task=detect for the boxes around them"
+        )
+    return dataset
+
+
+def _read(source: Path, request: Request) -> DataSet:
+    """The data set at a path that exists."""
     if source.is_dir():
-        source = _yaml_in(source, needs) or source
-    request = Request(tuple(needs), None if splits is None else tuple(splits))
+        source = _yaml_in(source, request.needs) or source
     if source.is_dir():
         return _read_folder(source, request)
     if source.suffix.lower() not in (".yaml", ".yml"):
         raise DataError(f"{source}: expected {_EXPECTED}; name the YAML or the folder.")
     config = read_yaml(source)
     if any(key.endswith("_json") for key in config):
-        return coco.read(source, request, config)
-    return yolo.read(source, config, request)
+        return coco.read(source, _asked(request, coco.WHOLE), config)
+    return yolo.read(source, config, _asked(request, yolo.whole(config)))
+
+
+def _asked(request: Request, whole: tuple[str, ...]) -> Request:
+    """The request with the kinds that it means where it names none."""
+    return request if request.needs else replace(request, needs=whole)
 
 
 def _read_folder(source: Path, request: Request) -> DataSet:
     for reader in _FOLDERS:
         if reader.found_in(source):
-            return reader.read(source, request)
+            return reader.read(source, _asked(request, reader.WHOLE))
     there = ", ".join(sorted(path.name for path in source.iterdir())[:8]) or "nothing"
     raise DataError(f"{source}: expected {_EXPECTED}; found {there}; name the right folder or write a data.yaml.")
 

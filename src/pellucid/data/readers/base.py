@@ -24,6 +24,7 @@ class Request:
 
     needs: tuple[str, ...]
     splits: tuple[str, ...] | None  # None: all that there are
+    whole: bool = False  # all that the files hold: an object that lacks a kind is read without it
 
     def deliverable(self, kinds: Sequence[str], reader: str) -> None:
         """UsageError unless the reader delivers every kind that is needed."""

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import DataError, MissingFileError
@@ -22,6 +22,7 @@ from .coco_objects import drawn_of, points_of
 from .place import Canvas, turn_of
 
 DELIVERS = ("boxes", "polygons", "keypoints")
+WHOLE = DELIVERS  # what is read where all is asked for
 _OTHER = ("image_info", "captions", "panoptic", "stuff")  # COCO files without objects
 _JSON_COST = 8  # bytes of memory that a byte of JSON takes while it is read
 
@@ -43,7 +44,7 @@ def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
     """The data set of a folder, or of a YAML that names `train` folders and `train_json` files."""
     request.deliverable(DELIVERS, "COCO")
     wanted = tuple(ALIASES) if request.splits is None else request.splits
-    parts = _parts_in(source, wanted, request.needs) if config is None else _parts_of(source, config)
+    parts = _parts_in(source, wanted, () if request.whole else request.needs) if config is None else _parts_of(source, config)
     splits = splits_of(request, tuple(parts), source)
     documents = {split: _load(parts[split].json) for split in splits}
     others = {part.json: _categories(part.json) for split, part in parts.items() if split not in splits}
@@ -51,6 +52,8 @@ def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
     classes = _class_map(listed)
     log = Log()
     points = points_of(listed, config or {}, log) if "keypoints" in request.needs else None
+    if "keypoints" in request.needs and points is None and request.whole:
+        request = replace(request, needs=tuple(kind for kind in request.needs if kind != "keypoints"))
     if "keypoints" in request.needs and points is None:
         names = ", ".join(path.name for path in listed)
         raise DataError(f"{source}: expected categories with a list `keypoints` in {names}, found none; name a file that has them.")
@@ -169,7 +172,7 @@ class _Split:
 
     def __init__(self, split: str, part: Part, classes: dict[int, str], request: Request, points: KeypointSpec | None) -> None:
         self.split, self.part, self.classes = split, part, classes
-        self.columns, self.points = request.columns(area=True), points
+        self.columns, self.points, self.loose = request.columns(area=True), points, request.whole
         self.contiguous = {category: i for i, category in enumerate(classes)}
         self.log = Log(split)
 
@@ -231,7 +234,7 @@ class _Split:
         height, width = image.get("height"), image.get("width")
         stated = (height, width) if isinstance(height, int) and isinstance(width, int) else None
         turn = turn_of(stated, header, self.log, path)
-        canvas = Canvas(header.size, self.log, self.columns, self.points, turn)
+        canvas = Canvas(header.size, self.log, self.columns, self.points, turn, self.loose)
         builder.image(path, header.size, image_id)
         for annotation in annotations:
             self._object(builder, canvas, annotation)

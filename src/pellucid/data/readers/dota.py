@@ -23,6 +23,7 @@ from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe
 from .place import Canvas, Drawn, bounds
 
 DELIVERS = ("boxes", "rboxes")
+WHOLE = DELIVERS  # what is read where all is asked for
 _LABELS = re.compile(r"labeltxt.*|annfiles", re.IGNORECASE)
 _HEADER = re.compile(r"\s*(imagesource|gsd|acquisition\W?dates?)\s*:", re.IGNORECASE)
 _HEADERS = 3  # lines that may be of the header

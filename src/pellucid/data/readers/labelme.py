@@ -1,7 +1,8 @@
 """LabelMe: folders train and val of pictures with a JSON each; polygons, rectangles, circles, and points that a group id joins to them.
 
 Classes are the lines of labels.txt, else all names, sorted; keypoints are the lines of keypoints.txt, else the names of all points, sorted.
-Shapes of one label and group id are the parts of one object.
+Shapes of one label and group id are the parts of one object; with the flag `difficult` it is an ignored region, and a point with the flag
+`hidden` is one that cannot be seen.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from .base import ALIASES, Request, empty_split, inside, is_image, probe, read_t
 from .place import Canvas, Drawn, bounds, rectangle, turn_of
 
 DELIVERS = ("boxes", "polygons", "keypoints")
+WHOLE = DELIVERS  # what is read where all is asked for
 _JSON_LIMIT, _LIST_LIMIT = 256 << 20, 1 << 24  # a JSON may hold its picture
 _CIRCLE = 64  # corners of the polygon that stands for a circle
 _NO_CLASS = ("__ignore__", "_background_")  # first lines of LabelMe's own labels.txt
@@ -54,6 +56,8 @@ def read(source: Path, request: Request) -> DataSet:
     classes = _listed(source / "labels.txt") or sorted({_label(shape) for shape in shapes if _kind(shape) != "point"} - {""})
     if not classes:
         raise DataError(f"{source}: expected named shapes in the JSON files of {', '.join(folders)}, found none; add them or a labels.txt.")
+    if request.whole and not any(_kind(shape) == "point" for shape in shapes):
+        request = replace(request, needs=tuple(kind for kind in request.needs if kind != "keypoints"))
     points = _points_of(source, shapes) if "keypoints" in request.needs else None
     indexes = {split: _Split(source, split, classes, request, points).read(folders[split], pages[split]) for split in splits}
     return DataSet(source, "labelme", indexes, tuple(classes), tuple(range(len(classes))))
@@ -185,12 +189,15 @@ class _Split:
         for label, where, drawn in self._objects(page):
             placed = canvas.place(drawn, where)
             if placed is not None:
-                self.builder.object(label, placed[0], False, **placed[1])
+                if drawn.ignore:
+                    self.log.add("ignored", where)
+                self.builder.object(label, placed[0], drawn.ignore, **placed[1])
 
     def _objects(self, page: Page) -> Iterator[tuple[int, str, Drawn]]:
         """Class, place and parts of every object of a page."""
         groups: dict[tuple[str, Any], list[np.ndarray]] = {}
         places: dict[tuple[str, Any], str] = {}
+        marked: set[tuple[str, Any]] = set()
         for number, shape in enumerate(page.shapes, 1):
             where = f"{page.path}: shape {number}"
             ring = self._ring(shape, where)
@@ -198,9 +205,10 @@ class _Split:
                 key = (_label(shape), _group(shape) if _group(shape) is not None else (number,))
                 groups.setdefault(key, []).append(ring)
                 places.setdefault(key, where)
+                marked |= {key} if _flagged(shape, "difficult") else set()
         points = self._grouped_points(page, list(groups))
         for key, rings in groups.items():
-            yield self.contiguous[key[0]], places[key], Drawn(rings=rings, points=points.get(key))
+            yield self.contiguous[key[0]], places[key], Drawn(rings=rings, points=points.get(key), ignore=key in marked)
 
     def _ring(self, shape: dict, where: str) -> np.ndarray | None:
         """The ring of a shape with an area; None, and a finding, for others."""
@@ -247,8 +255,13 @@ class _Split:
             if place[2]:
                 self.log.add("point-twice", where, f"point {_label(shape)!r} of {owners[0][0]!r}")
             else:
-                place[:] = (x, y, 2)
+                place[:] = (x, y, 1 if _flagged(shape, "hidden") else 2)
         return found
+
+
+def _flagged(shape: dict, name: str) -> bool:
+    flags = shape.get("flags")
+    return isinstance(flags, dict) and flags.get(name) is True
 
 
 def _group(shape: dict) -> Any:

@@ -65,6 +65,7 @@ class Canvas:
     columns: tuple[str, ...] = ()  # what every object gets beside its box
     points: KeypointSpec | None = None
     turn: int = 1  # EXIF orientation by which objects must still be turned
+    loose: bool = False  # an object with a box needs no outline
 
     def place(self, drawn: Drawn, where: object) -> tuple[Box, Columns] | None:
         """Box and columns for IndexBuilder.object, or None and a finding if the object cannot be used."""
@@ -79,12 +80,21 @@ class Canvas:
             self.log.add(code, where, count=count)
         return box, columns
 
+    def _does_without(self, drawn: Drawn, changed: Counter[str]) -> bool:
+        """Whether an object has a box alone and may."""
+        if not self.loose or drawn.box is None:
+            return False
+        flat = sum(map(is_flat, drawn.rings or ()))
+        if drawn.rings and flat == len(drawn.rings):
+            changed["part-flat"] += flat
+        return flat == len(drawn.rings or ())
+
     def _row(self, drawn: Drawn, changed: Counter[str]) -> tuple[Box, Columns]:
         columns: Columns = {}
         box, area = drawn.box, drawn.area
         if "polygons" in self.columns:
-            rings = place_rings(drawn, self.size, changed)
-            box = _sound(box, self.size, changed) or bounds(rings)
+            rings = [] if self._does_without(drawn, changed) else place_rings(drawn, self.size, changed)
+            box = (_sound(box, self.size, changed) or bounds(rings)) if rings else box
             area = area or abs(sum(map(ring_area, rings)))
             columns["polygons"] = encode_rings(rings)
         if "corners" in self.columns:

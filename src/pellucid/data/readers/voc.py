@@ -14,10 +14,11 @@ from ...errors import DataError, MissingFileError
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, inside, probe, read_text, splits_of
+from .base import ALIASES, Request, empty_split, inside, probe, read_text, splits_of, walk
 from .place import Canvas, Drawn, turn_of
 
 DELIVERS = ("boxes",)
+WHOLE = DELIVERS  # what is read where all is asked for
 _XML_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 28
 
 
@@ -32,7 +33,8 @@ def read(source: Path, request: Request) -> DataSet:
     present = tuple(split for split, file in lists.items() if file.is_file())
     splits = splits_of(request, present, source / "ImageSets" / "Main")
     stems = {split: _stems(lists[split], source) for split in present}
-    files = {name: name for name in os.listdir(source / "JPEGImages")}
+    pictures = source / "JPEGImages"
+    files = {os.path.relpath(os.path.join(parent, name), pictures) for parent, names in walk(pictures) for name in names}
     pages = {split: {stem: _page(source, stem) for stem in stems[split]} for split in present}
     classes = _class_names(source, [page for split in present for page in pages[split].values()])
     indexes = {split: _Split(source, split, classes).read(pages[split], files) for split in splits}
@@ -49,11 +51,16 @@ class Page:
 
 
 def _stems(file: Path, source: Path) -> list[str]:
-    lines = [line.split() for line in read_text(file, _LIST_LIMIT).decode(errors="surrogateescape").splitlines()]
-    stems = [fields[0] for fields in lines if fields]
+    lines = [line.strip() for line in read_text(file, _LIST_LIMIT).decode(errors="surrogateescape").splitlines()]
+    stems = [line if _is_stem(source, line) else line.split()[0] for line in lines if line]
     for number, stem in enumerate(stems, 1):
         inside(source, stem, f"{file}:{number}")
     return stems
+
+
+def _is_stem(source: Path, line: str) -> bool:
+    """Whether a line with a space is the name of a picture, not a name and a flag."""
+    return " " not in line or (source / "Annotations" / f"{line}.xml").is_file()
 
 
 def _page(source: Path, stem: str) -> Page:
@@ -95,7 +102,7 @@ class _Split:
         self.contiguous = {name: i for i, name in enumerate(classes)}
         self.split, self.log, self.builder = split, Log(split), IndexBuilder(Path(os.path.abspath(source)))
 
-    def read(self, pages: dict[str, Page], files: dict[str, str]) -> Index:
+    def read(self, pages: dict[str, Page], files: set[str]) -> Index:
         folder = self.source / "JPEGImages"
         for stem, page in pages.items():
             name = next((stem + suffix for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)) if stem + suffix in files), stem + ".jpg")

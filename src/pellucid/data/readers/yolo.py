@@ -41,6 +41,11 @@ def read(source: Path, config: dict, request: Request) -> DataSet:
     return DataSet(source, "yolo", indexes, tuple(classes.values()), tuple(classes), whole.findings())
 
 
+def whole(config: dict) -> tuple[str, ...]:
+    """What is read where all is asked for: rows say by their YAML alone that they have keypoints."""
+    return ("boxes", "keypoints") if "kpt_shape" in config else ("boxes",)
+
+
 def class_map(source: Path, config: dict, log: Log) -> dict[int, str]:
     """The user's class ids and names in order, from `names` (a list or a mapping) or `nc`."""
     names, count = config.get("names"), config.get("nc")
@@ -98,7 +103,7 @@ class _Split:
         if not len(self.builder):
             raise empty_split(source, self.split, ", ".join(entries), self.log)
         if not self.labelled:
-            labels = _label_folder(os.path.dirname(path))
+            labels = label_folder(os.path.dirname(path))
             self.log.add("labels-none", self.split, f"looked {f'in {labels} and ' if labels else ''}beside them")
         self._orphans()
         self._kinds(source)
@@ -167,7 +172,7 @@ class _Split:
         """The label file of a picture, or None."""
         folder, name = os.path.split(path)
         text = os.path.splitext(name)[0] + ".txt"
-        labels = _label_folder(folder)
+        labels = label_folder(folder)
         own = labels is not None and text in self._list_folder(labels).texts
         beside = text in self._list_folder(folder).texts
         if own and beside:
@@ -217,7 +222,7 @@ class _Split:
     def _orphans(self) -> None:
         """Label files in the labels folders that belong to no picture there is, of this or another split."""
         for folder in sorted(self.listings):
-            labels = _label_folder(folder)
+            labels = label_folder(folder)
             if labels is None or labels not in self.listings:
                 continue
             stems = {os.path.splitext(name)[0] for name in os.listdir(folder)}
@@ -231,7 +236,7 @@ def _listing(names: Iterable[str]) -> Listing:
     return Listing(tuple(filter(is_image, names)), frozenset(name for name in names if name.endswith(".txt")))
 
 
-def _label_folder(folder: str) -> str | None:
+def label_folder(folder: str) -> str | None:
     """`folder` with its last part `images` replaced by `labels`; None if it has none."""
     parts = folder.split(os.sep)
     if "images" not in parts:

@@ -1,0 +1,256 @@
+"""What all written formats share: the plan, objects as they are written, counted losses, pictures copied or linked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from ...geometry.keypoints import KeypointSpec
+from ...geometry.rboxes import RBoxes
+from ..columns import Ragged, decode_rings
+from ..findings import PLACES
+from ..index import DataSet, Index
+
+# code -> sentence after the count: what a written format cannot hold, and what stands there instead
+LOSSES: dict[str, str] = {
+    "outlines": "object(s) with an outline, which the format does not hold; their box is written",
+    "turned": "oriented box(es), which the format does not hold; the box around them is written",
+    "points": "object(s) with keypoints, which the format does not hold; left out",
+    "enclosed": "outline(s) that are no rectangle; the smallest rectangle around them is written",
+    "joined": "object(s) of several parts or with holes; written as one outline, joined by lines of no width: the pixels stay",
+    "outlined": "object(s) without an outline; their box is written as one",
+    "box-of-outline": "box(es) that are not the one around their outline; the format holds the outline alone",
+    "hidden": "hidden keypoint(s); the format tells only labelled ones from absent ones",
+    "ignored": "crowd or difficult object(s), which the format does not hold; left out",
+    "areas": "stated area(s), which the format does not hold",
+    "image-ids": "image id(s), which the format does not hold",
+    "image-ids-taken": "image id(s) that another image of the same split has; renumbered",
+    "class-ids": "class id(s), which the format does not hold; the names are kept",
+    "class-names": "class name(s) that stand for several ids; the format holds names alone, these become one class",
+    "renamed": "image(s) whose name, less its suffix, another has; numbered",
+    "sigmas": "keypoint sigma(s), which the format does not hold",
+    "skeleton": "skeleton bone(s), which the format does not hold",
+}
+LARGE = 1.0  # pixels by which a box may differ from its outline's and count as the same
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image of the new data set."""
+
+    index: Index
+    row: int
+    name: str  # relative to its split, with "/" between folders
+    image_id: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        height, width = self.index.sizes[self.row].tolist()
+        return height, width
+
+
+Plan = Mapping[str, Sequence[Item]]  # by split
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One object as it is written, in pixels of the upright image."""
+
+    label: int
+    box: tuple[float, float, float, float]  # xyxy
+    ignore: bool
+    rings: list[np.ndarray]  # outer ones run from +x to +y, holes the other way
+    corners: np.ndarray | None  # (4, 2)
+    points: np.ndarray | None  # (K, 3)
+    area: float  # as stated, 0 where it is not
+
+    @property
+    def outlines(self) -> list[np.ndarray]:
+        """Its rings; the corners of an oriented box are one."""
+        return self.rings or ([] if self.corners is None else [self.corners])
+
+
+class Losses:
+    """Counts what the format cannot hold, with the first few places."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[int, list[str]]] = {}
+
+    def add(self, code: str, place: object, count: int = 1) -> None:
+        assert code in LOSSES, code
+        total, places = self.found.get(code, (0, []))
+        if count and len(places) < PLACES and str(place) not in places:
+            places.append(str(place))
+        if count:
+            self.found[code] = (total + count, places)
+
+    def sentences(self) -> list[str]:
+        more = {code: "; ..." if count > len(places) else "" for code, (count, places) in self.found.items()}
+        return [f"{count} {LOSSES[code]} [{code}] ({'; '.join(places)}{more[code]})" for code, (count, places) in self.found.items()]
+
+
+@dataclass
+class Writer:
+    """Writes one format into `out`; a subclass says where things lie and how they are said."""
+
+    dataset: DataSet
+    out: Path
+    points: KeypointSpec | None  # of the objects that are written, None where none has a labelled point
+    kind: str  # what rows of one kind hold: boxes, polygons, keypoints or rboxes
+    lost: Losses = field(default_factory=Losses)
+    HOLDS: ClassVar[frozenset[str]] = frozenset()  # of polygons, rboxes, keypoints, ignored, areas, ids (of classes), images (their ids)
+
+    one_folder: ClassVar[bool] = False  # whether pictures of all splits lie together
+
+    def __post_init__(self) -> None:
+        """What a format gathers until the end begins here."""
+
+    @property
+    def holds(self) -> frozenset[str]:
+        return self.HOLDS
+
+    def picture(self, split: str, name: str) -> str:
+        """Where a picture lies, relative to `out`."""
+        raise NotImplementedError
+
+    def page(self, split: str, item: Item, things: list[Thing]) -> None:
+        """Write, or keep for the end, what is known of one image."""
+        raise NotImplementedError
+
+    def finish(self, plan: Plan) -> None:
+        """Write what stands once."""
+
+    def count(self, item: Item, things: list[Thing]) -> list[Thing]:
+        """The objects that the format can hold; whatever else goes is counted."""
+        for thing in things:
+            self.count_one(item.name, thing)
+        return things if "ignored" in self.holds else [thing for thing in things if not thing.ignore]
+
+    def count_one(self, name: str, thing: Thing) -> None:
+        add, holds = self.lost.add, self.holds
+        if thing.ignore and "ignored" not in holds:
+            add("ignored", name)
+            return
+        if thing.corners is not None and not {"polygons", "rboxes"} & holds:
+            add("turned", name)
+        if thing.rings and not {"polygons", "rboxes"} & holds:
+            add("outlines", name)
+        if thing.points is not None and "keypoints" not in holds:
+            add("points", name, int(thing.points[:, 2].any()))
+        if thing.area and "areas" not in holds:
+            known = abs(sum(map(_area, thing.rings))) or (thing.box[2] - thing.box[0]) * (thing.box[3] - thing.box[1])
+            add("areas", name, int(abs(thing.area - known) > 0.01 * known + 1))
+
+    def text(self, path: str, content: str) -> None:
+        target = self.out / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content, encoding="utf-8", errors="surrogateescape")
+
+
+def things(index: Index, row: int) -> list[Thing]:
+    """The objects of one image."""
+    first, last = int(index.start[row]), int(index.start[row + 1])
+    rings: list[list[np.ndarray]] = [[] for _ in range(first, last)]
+    if "polygons" in index.columns:
+        flat, starts, objects = decode_rings(index.columns["polygons"].span(first, last))
+        every = np.split(flat.astype(np.float64), starts[1:-1]) if len(starts) > 1 else []
+        rings = [every[a:b] for a, b in zip(objects[:-1].tolist(), objects[1:].tolist(), strict=True)]
+    corners: Any = [None] * (last - first)
+    if "rboxes" in index.columns:
+        turned = torch.from_numpy(_rows(index.columns["rboxes"], first, last, 5)).double()
+        corners = list(RBoxes(turned).corners().numpy())
+    points: Any = [None] * (last - first)
+    if "keypoints" in index.columns and index.keypoints is not None:
+        flat = _rows(index.columns["keypoints"], first, last, 3 * index.keypoints.points).astype(np.float64)
+        points = list(flat.reshape(last - first, index.keypoints.points, 3))
+    areas = _rows(index.columns["area"], first, last, 1)[:, 0].tolist() if "area" in index.columns else [0.0] * (last - first)
+    boxes = map(tuple, index.boxes[first:last].tolist())
+    parts = zip(index.labels[first:last].tolist(), boxes, index.ignore[first:last].tolist(), rings, corners, points, areas, strict=True)
+    return [Thing(*part) for part in parts]
+
+
+def _rows(rows: Ragged, first: int, last: int, width: int) -> np.ndarray:
+    return rows.span(first, last).values.reshape(last - first, width)
+
+
+def _area(ring: np.ndarray) -> float:
+    x, y = (ring - ring[0]).T
+    return float(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2
+
+
+def joined(rings: Sequence[np.ndarray]) -> np.ndarray:
+    """All rings as one (p, 2), joined by lines that run there and back: what is filled, by winding or by crossings, stays."""
+    rest = sorted(rings, key=lambda ring: -abs(_area(ring)))
+    path = rest.pop(0)
+    while rest:
+        gaps = [_nearest(path, ring) for ring in rest]
+        best = min(range(len(rest)), key=lambda i: gaps[i][0])
+        _, i, j = gaps[best]
+        ring = rest.pop(best)
+        path = np.concatenate((path[: i + 1], ring[j:], ring[: j + 1], path[i:]))
+    return path
+
+
+def _nearest(path: np.ndarray, ring: np.ndarray) -> tuple[float, int, int]:
+    """Squared distance of the two nearest points, and which they are."""
+    best = (np.inf, 0, 0)
+    for j, point in enumerate(ring):
+        apart = ((path - point) ** 2).sum(1)
+        i = int(apart.argmin())
+        best = min(best, (float(apart[i]), i, j))
+    return best
+
+
+def rectangle_around(rings: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
+    """Corners (4, 2) of the smallest rectangle around rings, and whether the rings are that rectangle."""
+    hull = _hull(np.concatenate(rings))
+    edges = np.roll(hull, -1, 0) - hull
+    axes = edges / np.hypot(*edges.T)[:, None]  # (e, 2)
+    u, v = hull @ axes.T, hull @ np.column_stack((-axes[:, 1], axes[:, 0])).T  # (p, e)
+    sizes = (np.ptp(u, 0)) * (np.ptp(v, 0))
+    k = int(sizes.argmin())
+    ends = [(u[:, k].min(), v[:, k].min()), (u[:, k].max(), v[:, k].min()), (u[:, k].max(), v[:, k].max()), (u[:, k].min(), v[:, k].max())]
+    corners = np.array(ends) @ np.array((axes[k], (-axes[k, 1], axes[k, 0])))
+    return corners, abs(abs(sum(map(_area, rings))) - float(sizes[k])) <= 0.02 * float(sizes[k]) + LARGE
+
+
+def _hull(points: np.ndarray) -> np.ndarray:
+    """The convex hull (h, 2) of points that do not lie on one line."""
+    rows = sorted(set(map(tuple, points.tolist())))
+    half: list[list[tuple[float, float]]] = []
+    for order in (rows, rows[::-1]):
+        chain: list[tuple[float, float]] = []
+        for x, y in order:
+            while len(chain) > 1 and _turn(chain[-2], chain[-1], (x, y)) <= 0:
+                chain.pop()
+            chain.append((x, y))
+        half.append(chain[:-1])
+    return np.array(half[0] + half[1])
+
+
+def _turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def put_picture(source: Path, target: Path, link: bool) -> None:
+    """Copy a picture, or link to it; never over a file that is there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(target):
+        raise FileExistsError(17, "it is there already", str(target))
+    if link:
+        target.symlink_to(os.path.realpath(source))
+    else:
+        shutil.copyfile(source, target)
+
+
+def stem_of(name: str) -> str:
+    """`name` without its suffix."""
+    return str(PurePosixPath(name).with_suffix(""))
