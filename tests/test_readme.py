@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 TILES = len(list((ROOT / "src" / "pellucid" / "data" / "samples" / "trees" / "images" / "val").iterdir()))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALL = {"epochs": "1", "imgsz": "64"}  # what training may have in place of the README's own values
+NEVER_ENDING = {"ui": "pellucid.ui.app"}  # verbs that run until Ctrl-C, and what they start
 QUIET = {"train": ["plots=false", "workers=0", "device=cpu"], "val": ["plots=false", "workers=0", "device=cpu"], "predict": ["device=cpu"]}
 
 
@@ -78,6 +79,9 @@ def place(tmp_path, monkeypatch):
     torch.set_num_threads(1)
     (tmp_path / "src").symlink_to(ROOT / "src")
     monkeypatch.chdir(tmp_path)
+    for module in NEVER_ENDING.values():
+        monkeypatch.setattr(f"{module}.serve", lambda config: (None, "http://127.0.0.1"))
+        monkeypatch.setattr(f"{module}.wait", lambda page: None)
     yield tmp_path
     torch.set_num_threads(threads)
 

@@ -21,6 +21,7 @@ LEVELS = (  # a room imports from its own level and those above it
     ("evaluate", "predict"),
     ("train", "report"),
     ("model",),
+    ("ui",),
     ("__init__", "cli", "__main__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

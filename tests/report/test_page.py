@@ -16,7 +16,7 @@ from pellucid.report.details import at_recall
 from pellucid.report.examples import judge, write_examples
 from pellucid.report.svg import confusion, line_chart
 from pellucid.types import Instances
-from tests.chromium import browse, laid_out, needs_browser
+from tests.chromium import browser, needs_browser
 from tests.evaluate.fakes import instances, make_index
 from tests.train.conftest import make_squares
 
@@ -65,18 +65,35 @@ def test_the_verb_makes_the_same_page_from_the_folder_alone(run, capsys):
     assert (run / "report.html").read_text() == before
 
 
+LAYOUT = """(() => { const root = document.documentElement; return {
+  over: root.scrollWidth - innerWidth, wide: innerWidth,
+  broken: [...document.images].filter(image => !image.naturalWidth).length, pictures: document.images.length,
+  asked: performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:')),
+  columns: new Set([...document.querySelectorAll('.grid figure')].map(figure => figure.getBoundingClientRect().left)).size,
+  paper: getComputedStyle(document.body).backgroundColor } })()"""
+
+
 @needs_browser
-@pytest.mark.parametrize("width", [1200, 390])
-def test_in_a_browser_nothing_runs_over(run, width, tmp_path):
-    words, scroll, window, broken, asked = laid_out(run / "report.html", tmp_path, width)
-    assert window == width
-    assert scroll <= window
-    assert (broken, asked) == (0, 0)
-    assert all(title in words for title in SECTIONS)
-    picture = tmp_path / "page.png"
-    browse((run / "report.html").as_uri(), tmp_path, max(width, 500), 2000, f"--screenshot={picture}")
-    with Image.open(picture) as image:
-        assert np.asarray(image.convert("L")).std() > 10
+def test_in_a_browser_nothing_runs_over_at_any_width(run, tmp_path):
+    with browser(tmp_path / "profile") as tab:
+        seen = {}
+        for width in (1200, 390):
+            tab.open((run / "report.html").as_uri(), width)
+            seen[width] = tab.ask(LAYOUT)
+            words = tab.ask("document.body.innerText")
+            assert all(title in words for title in SECTIONS)
+            picture = tab.picture(tmp_path / f"{width}.png", whole=True)
+            with Image.open(picture) as image:
+                assert image.width == width
+                assert image.height > 2000
+                assert np.asarray(image.convert("L")).std() > 10
+        tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        dark = tab.ask(LAYOUT)["paper"]
+    for width, layout in seen.items():
+        assert (layout["over"], layout["wide"], layout["broken"], layout["asked"]) == (0, width, 0, [])
+        assert layout["pictures"] >= 9
+    assert (seen[1200]["columns"], seen[390]["columns"]) == (3, 1)
+    assert dark != seen[390]["paper"]
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):

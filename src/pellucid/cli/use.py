@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from ..config import PredictConfig, TrainConfig, ValConfig, merged
+from ..config import PredictConfig, TrainConfig, UiConfig, ValConfig, merged
 from .verb import Verb
 
 
@@ -55,6 +55,16 @@ def do_predict(given: dict[str, Any]) -> int:
     return 0
 
 
+def do_ui(given: dict[str, Any]) -> int:
+    from ..ui import app
+
+    page, address = app.serve(merged(UiConfig(), given))
+    print(address, flush=True)
+    print("on this machine alone; Ctrl-C ends it", file=sys.stderr)
+    app.wait(page)
+    return 0
+
+
 def score_table(scores: Any) -> str:
     """Both paths side by side, the protocol, and the classes."""
     paths = list(scores.paths)
@@ -83,4 +93,5 @@ VERBS = {
     "train": Verb(TrainConfig, do_train, "pellucid train model=detect-n data=shop.yaml epochs=100 imgsz=640 batch=16"),
     "val": Verb(ValConfig, do_val, "pellucid val model=runs/detect/train/weights/best.safetensors data=shop.yaml"),
     "predict": Verb(PredictConfig, do_predict, "pellucid predict model=runs/detect/train/weights/best.safetensors source=photos/"),
+    "ui": Verb(UiConfig, do_ui, "pellucid ui model=runs/detect/train/weights/best.safetensors"),
 }

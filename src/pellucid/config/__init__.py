@@ -9,7 +9,7 @@ from ..rules import REFUSED, STRIDE, check_key, merged, required
 from .about import EnvConfig, InfoConfig, ReportConfig
 from .data import CheckConfig, ConvertConfig, PreviewConfig, SplitConfig, StatsConfig, TilesConfig
 from .train import AUGMENT_FIELDS, TrainConfig
-from .use import PredictConfig, ValConfig
+from .use import PredictConfig, UiConfig, ValConfig
 
 __all__ = [
     "AUGMENT_FIELDS",
@@ -26,6 +26,7 @@ __all__ = [
     "StatsConfig",
     "TilesConfig",
     "TrainConfig",
+    "UiConfig",
     "ValConfig",
     "check_key",
     "merged",

@@ -134,3 +134,28 @@ class PredictConfig:
             raise UsageError(
                 f"iou: expected path=nms, since the e2e path suppresses nothing, got iou={self.iou}; add path=nms or leave it out"
             )
+
+
+@dataclass(frozen=True)
+class UiConfig:
+    """Open a page in the browser: drop a picture, see what a model finds, compare two."""
+
+    model: str = ""
+    """A weights file (.safetensors, .ckpt) or a shipped name to begin with; none given: the newest under runs, else one that ships."""
+    other: str = ""
+    """A second model to compare with; none given: one side alone."""
+    source: str = ""
+    """A picture to begin with."""
+    conf: float = 0.25
+    """Lowest score that is shown at first."""
+    port: int = 7860
+    """Port on 127.0.0.1, where nobody else can see it; 0: any free one."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    runs: str = "runs"
+    """Folder above all runs, whose weights are offered."""
+
+    def __post_init__(self) -> None:
+        shared_rules(self)
+        within(self, 0, 65_535, "port")
+        within(self, 0.01, 1, "conf")
