@@ -18,10 +18,11 @@ from pellucid.train.window import Window
 from pellucid.types import Batch, ImageMeta, Targets
 
 
-def gradients(model, images, targets, parts: list[slice]) -> torch.Tensor:
+def gradients(model, images, targets, parts: list[slice], size: int | None = None) -> torch.Tensor:
+    """Of a window that has room for `size` parts; None: for these."""
     params = [p for _, p in model.named_parameters()]
     flat = FlatGradients(params)
-    window = Window(len(parts), [name for name, _ in model.named_parameters()])
+    window = Window(size or len(parts), [name for name, _ in model.named_parameters()])
     criterion = Criterion(TASKS["detect"]())
     for part in parts:
         chosen = Targets(targets.labels[part], targets.valid[part], targets.boxes[part])
@@ -43,9 +44,11 @@ def test_unequal_parts_give_the_gradient_of_the_whole():
     targets = Targets(torch.zeros(5, 4, dtype=torch.int64), torch.arange(4)[None] < counts[:, None], boxes)
     whole = gradients(model, images, targets, [slice(0, 5)])
     parts = gradients(model, images, targets, [slice(0, 2), slice(2, 3), slice(3, 5)])
+    short = gradients(model, images, targets, [slice(0, 2), slice(2, 3), slice(3, 5)], size=8)
     naive = sum(gradients(model, images, targets, [part]) for part in (slice(0, 2), slice(2, 3), slice(3, 5)))
     assert whole.norm() > 0
     assert (parts - whole).norm() < 1e-4 * whole.norm()
+    assert torch.equal(short, parts), "a window that ends early is divided by what it has"
     assert (naive - whole).norm() > 1e-2 * whole.norm()  # the plain sum is another gradient
 
 
