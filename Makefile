@@ -6,6 +6,7 @@
 # make gate-gpu   GPU tests, GPU goldens and notebooks in full, as one table and a results file; PART=k one part of at most 9 minutes
 # make golden-gpu the bands of the GPU goldens, over five seeds; TASK=... for one
 # make demo       check, train, val and predict on the pictures that ship; TASK=detect, segment, pose or obb
+# make docs       the site, in build/site
 # make lint       ruff and mypy
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ DEMO_ARGS ?=
 PART ?=
 GATE_ARGS ?=
 
-.PHONY: setup test test-gpu demo lint goldens reseal gate gate-gpu golden-gpu
+.PHONY: setup test test-gpu demo docs lint goldens reseal gate gate-gpu golden-gpu
 
 setup: $(STAMP)
 
@@ -50,6 +51,10 @@ golden-gpu: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/python demo/run.py --task $(TASK) $(DEMO_ARGS)
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
