@@ -107,6 +107,7 @@ def demo(task: str, out: Path, short: bool) -> list[str]:
     return [
         f"trained weights    {weights}",
         f"curves, previews   {run}",
+        f"report             {run / 'report.html'}",
         f"scores             {scores['run_dir']}",
         f"drawn pictures     {pictures[0].parent} ({len(pictures)} pictures, {found} {job.objects})",
         f"validation         {job.metric} {coarse:.3f}, AP50-95 {score:.3f} (end to end); {job.metric} {suppressed:.3f} (with suppression)",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -104,6 +105,32 @@ def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):
         make_page(tmp_path)
     assert main(["report"]) == 2
     assert "run: expected a value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("results.csv", "a,b\n1,2\n"),
+        ("results.csv", "epoch,b\n1,x\n"),
+        ("scores.json", '{"e2e": {"per_class": [3], "speed": {}}}'),
+        ("scores.json", '{"e2e": {"per_class": [], "speed": 3, "box/ap": "high"}}'),
+        ("details.json", '{"curves": {"classes": [{}]}}'),
+        ("details.json", '{"examples": {"worst": [1]}}'),
+        ("details.json", '{"splits": 4, "about": []}'),
+        ("env.json", '{"packages": [1], "gpus": [2]}'),
+        ("args.yaml", "- 1\n"),
+        ("examples/worst-1-truth.jpg", "no picture"),
+    ],
+)
+def test_damaged_files_are_named_in_a_sentence(name, content, run, tmp_path, capsys):
+    folder = shutil.copytree(run, tmp_path / "run")
+    assert (folder / name).is_file()
+    (folder / name).write_text(content)
+    assert main(["report", f"run={folder}"]) == 3
+    said = capsys.readouterr().err
+    assert "expected" in said
+    assert str(folder) in said
+    assert said.count("\n") == 1
 
 
 def test_a_run_without_scores_has_its_curves(tmp_path):

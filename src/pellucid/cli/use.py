@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from ..config import PredictConfig, TrainConfig, UiConfig, ValConfig, merged
@@ -25,7 +26,7 @@ def do_train(given: dict[str, Any]) -> int:
     print(score_table(result.scores))
     print(f"best epoch {result.epoch} by {result.metric} = {result.value:.4f}")
     print(f"{result.images_per_s:.1f} training images/s, {result.wall_s:.0f} s in all")
-    print(f"run folder: {result.run_dir}")
+    print(f"run folder: {result.run_dir}{page_of(result.run_dir)}")
     return 0
 
 
@@ -38,7 +39,7 @@ def do_val(given: dict[str, Any]) -> int:
         print(json.dumps({"model": config.model, "run_dir": str(folder), **scores.to_dict()}))
     else:
         print(score_table(scores))
-        print(f"run folder: {folder}")
+        print(f"run folder: {folder}{page_of(folder)}")
     return 0
 
 
@@ -63,6 +64,11 @@ def do_ui(given: dict[str, Any]) -> int:
     print("on this machine alone; Ctrl-C ends it", file=sys.stderr)
     app.wait(page)
     return 0
+
+
+def page_of(folder: Path) -> str:
+    """Where the report is, if there is one."""
+    return f", look at {folder / 'report.html'}" if (folder / "report.html").is_file() else ""
 
 
 def score_table(scores: Any) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import DataError, MissingFileError
+from ..errors import DataError, MissingFileError, PellucidError
 from ..train.folder import read_args, read_rows, write_text
 from . import parts
 from .style import CSS
@@ -54,18 +54,31 @@ SECTIONS: tuple[tuple[str, Callable[[Run], str]], ...] = (
 def make_page(folder: str | Path) -> Path:
     """Write report.html into a run folder; its path. MissingFileError where the folder is none, DataError for a damaged file."""
     run = read_run(Path(folder))
+    try:
+        page = page_of(run)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, PellucidError):
+            raise
+        raise DataError(
+            f"{folder}: expected the files that the run wrote, got others ({type(error).__name__}: {error}); "
+            "restore them, or score anew with val"
+        ) from error
+    path = run.folder / PAGE
+    write_text(path, page)
+    return path
+
+
+def page_of(run: Run) -> str:
+    """The page as HTML; the errors of Python where the files hold other than a run writes."""
     body = "".join(f"<section><h2>{title}</h2>{inside}</section>" for title, make in SECTIONS if (inside := make(run)))
     title, about = parts.title(run)
-    page = (
+    return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{CSS}</style></head><body><main>'
         f"<header><h1>{escape(title)}</h1><p class=soft>{about}</p>{parts.cards(run)}{parts.notes(run)}</header>"
         f"{body}<footer>pellucid {__version__}. Everything on this page is in this one file; the run folder has the raw figures.</footer>"
         "</main></body></html>\n"
     )
-    path = run.folder / PAGE
-    write_text(path, page)
-    return path
 
 
 def read_run(folder: Path) -> Run:
