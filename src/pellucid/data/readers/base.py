@@ -116,11 +116,18 @@ def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]
             found = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(f"{folder}: cannot be listed ({error.strerror}); check its permissions.") from None
-    folders = [entry.path for entry in found if entry.is_dir()]
+    folders = [entry.path for entry in found if _is_folder(entry)]
     names = [entry.name for entry in found if not entry.name.startswith(".")]
-    yield folder, names if not folders else [entry.name for entry in found if not entry.name.startswith(".") and not entry.is_dir()]
+    yield folder, names if not folders else [entry.name for entry in found if not entry.name.startswith(".") and not _is_folder(entry)]
     for path in folders:
         yield from _walk(path, (*above, real))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself: whoever opens it says so
+        return False
 
 
 def is_image(name: str) -> bool:

@@ -45,6 +45,8 @@ def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
     request.deliverable(DELIVERS, "COCO")
     wanted = tuple(ALIASES) if request.splits is None else request.splits
     parts = _parts_in(source, wanted, () if request.whole else request.needs) if config is None else _parts_of(source, config)
+    if not parts:
+        raise DataError(f"{source}: expected annotation files as `train_json` and `val_json`, found none; name them.")
     splits = splits_of(request, tuple(parts), source)
     documents = {split: _load(parts[split].json) for split in splits}
     others = {part.json: _categories(part.json) for split, part in parts.items() if split not in splits}

@@ -222,7 +222,7 @@ class _Split:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 return ring_of(shape)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             self.log.add("object-malformed", where, str(error)[:60])
         return None
 
@@ -249,7 +249,7 @@ class _Split:
             try:
                 ((x, y),) = np.array(shape.get("points"), np.float64).tolist()
                 place = found[owners[0]][self.points.names.index(_label(shape))]
-            except (IndexError, ValueError, TypeError):
+            except (IndexError, ValueError, TypeError, OverflowError):
                 self.log.add("object-malformed", where, f"point {_label(shape)!r} of no object (group id {group})")
                 continue
             if place[2]:
