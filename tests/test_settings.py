@@ -81,7 +81,7 @@ WINDOWS = {"nbs": 4, "accumulate": 2}  # other sums of gradients
 AVERAGING = {"ema_decay": 0.5, "ema_ramp": 10.0}  # other averages of the same weights
 ELSEWHERE = {  # held by tests of the run, of the command line and of the data
     *("model", "data", "device", "workers", "project", "name", "exist_ok", "resume", "patience", "cache", "max_det", "val_every"),
-    *("plots", "report", "strict", "json"),
+    *("plots", "report", "strict", "json", "capture"),
 }
 
 
