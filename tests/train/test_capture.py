@@ -77,13 +77,17 @@ def plain_state(name, accumulate):
     return state_of(trained(name, "none", accumulate))
 
 
-@pytest.mark.parametrize("how", ["loss", "step"])
-@pytest.mark.parametrize(("name", "accumulate"), [*((name, 1) for name in sorted(TASKS)), ("detect", 2), ("segment", 2)])
+WHOLE = [(name, 1, "step") for name in sorted(TASKS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "accumulate", "how"), [*WHOLE, ("detect", 2, "step"), ("segment", 2, "step"), ("pose", 1, "loss"), ("detect", 2, "loss")]
+)
 def test_training_is_the_same_to_the_bit(name, accumulate, how):
     plain = plain_state(name, accumulate)
     assert Again.replays == 0
     captured = state_of(trained(name, how, accumulate))
-    assert Again.replays >= 3
+    assert Again.replays >= 2
     assert [key for key, value in plain.items() if not torch.equal(value, captured[key])] == []
 
 

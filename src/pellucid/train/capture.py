@@ -199,35 +199,31 @@ class NetworkPiece:
         self.images = images.clone()
         self.params = [p for p in step.detector.parameters() if p.requires_grad]
         self.ahead = Graph(lambda: step.look_at(self.images), **how)
-        self.taught = [value for value in raw(self.ahead.result) if value.requires_grad]
-        self.gradients = [torch.zeros_like(value) for value in self.taught]
-
-        def back() -> list[Tensor | None]:
-            taught = [value for value in raw(self.ahead.result) if value.requires_grad]
-            return list(torch.autograd.grad(taught, self.params, self.gradients, allow_unused=True))
-
-        self.back = Graph(back, **how)
-        self.like = rebuilt(self.ahead.result, [value.detach() for value in raw(self.ahead.result)])
+        values = raw(self.ahead.result)
+        self.learns = [value.requires_grad for value in values]
+        taught = [value for value in values if value.requires_grad]
+        self.gradients = [torch.zeros_like(value) for value in taught]
+        self.back = Graph(lambda: list(torch.autograd.grad(taught, self.params, self.gradients, allow_unused=True)), **how)
+        # the recorded autograd graph ends here: its accumulators belong to the stream of the recording
+        self.output = self.ahead.result = rebuilt(self.ahead.result, [value.detach() for value in values])
 
     def __call__(self, images: Tensor) -> Output:
         self.images.copy_(images)
-        return rebuilt(self.like, _Network.apply(self, *self.params))
+        return rebuilt(self.output, _Network.apply(self, *self.params))
 
 
 class _Network(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, piece: NetworkPiece, *params: Tensor) -> tuple[Tensor, ...]:
         ctx.piece = piece
-        output: Output = piece.ahead.replay()
-        found = tuple(value.detach() for value in raw(output))
-        ctx.mark_non_differentiable(*[mine for mine, value in zip(found, raw(output), strict=True) if not value.requires_grad])
-        ctx.taught = [value.requires_grad for value in raw(output)]
+        found = tuple(value.detach() for value in raw(piece.ahead.replay()))
+        ctx.mark_non_differentiable(*[value for value, learns in zip(found, piece.learns, strict=True) if not learns])
         ctx.set_materialize_grads(False)
         return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        given = [gradient for gradient, taught in zip(gradients, ctx.taught, strict=True) if taught]
+        given = [gradient for gradient, taught in zip(gradients, ctx.piece.learns, strict=True) if taught]
         for place, gradient in zip(ctx.piece.gradients, given, strict=True):
             place.zero_() if gradient is None else place.copy_(gradient)
         found = ctx.piece.back.replay()
