@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .config import InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
+from .config import BenchConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
 from .errors import UsageError
 from .models.count import count_flops, count_parameters
 from .train.device import pick_device, pick_precision
@@ -139,6 +139,26 @@ def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | 
     settings = {name: getattr(config, name) for name in names}
     settings |= {"precision": pick_precision("16" if config.half else config.precision, device), "color": color}
     return find(detector.to(device), card, source, imgsz=config.imgsz or card.imgsz, device=device, **settings)
+
+
+def bench(config: BenchConfig) -> dict[str, Any]:
+    """Speed of prediction: the settings, the machine, and the figures of `predict.bench.measure`."""
+    import torch
+
+    from .predict.bench import a_picture, measure
+
+    required(config, "model")
+    picture = Path(config.source) if config.source else a_picture()
+    opened = open_model(config.model)
+    same = ("model", "imgsz", "batch", "path", "conf", "device", "precision")
+    looking = PredictConfig(**{name: getattr(config, name) for name in same})
+    device = pick_device(config.device)
+    figures = measure(lambda source: predict(looking, source, opened), picture, config.batch, config.repeats)
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    given = {"model": config.model, "task": opened[1].task, "imgsz": config.imgsz or opened[1].imgsz, "batch": config.batch}
+    how = {"precision": pick_precision(config.precision, device), "path": config.path, "repeats": config.repeats}
+    place = {"device": gpu or "cpu", "threads": torch.get_num_threads(), "torch": torch.__version__, "picture": str(picture)}
+    return {**given, **how, **place, **figures}
 
 
 def info(config: InfoConfig) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The line under a field is its help. A value that cannot be used is refused here,
 from __future__ import annotations
 
 from ..rules import REFUSED, STRIDE, check_key, merged, required
-from .about import EnvConfig, InfoConfig, ReportConfig
+from .about import BenchConfig, EnvConfig, InfoConfig, ReportConfig, ZooConfig
 from .data import CheckConfig, ConvertConfig, PreviewConfig, SplitConfig, StatsConfig, TilesConfig
 from .train import AUGMENT_FIELDS, TrainConfig
 from .use import PredictConfig, UiConfig, ValConfig
@@ -15,6 +15,7 @@ __all__ = [
     "AUGMENT_FIELDS",
     "REFUSED",
     "STRIDE",
+    "BenchConfig",
     "CheckConfig",
     "ConvertConfig",
     "EnvConfig",
@@ -28,6 +29,7 @@ __all__ = [
     "TrainConfig",
     "UiConfig",
     "ValConfig",
+    "ZooConfig",
     "check_key",
     "merged",
     "required",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ..rules import at_least, shared_rules
+from ..rules import at_least, shared_rules, within
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,45 @@ class ReportConfig:
 
     def __post_init__(self) -> None:
         shared_rules(self)
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Speed of prediction on this machine, stage by stage."""
+
+    model: str = ""
+    """A name as in detect-n, a weights file, or a shipped name."""
+    source: str = ""
+    """A picture to look at again and again; none given: one that ships."""
+    imgsz: int | None = None
+    """Side of the canvas in pixels; none given: the size that the model was trained at."""
+    batch: int = 1
+    """Images in a step."""
+    path: Literal["e2e", "nms"] = "e2e"
+    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression."""
+    conf: float = 0.25
+    """Lowest score that is kept."""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, or the number of a GPU."""
+    precision: Literal["auto", "32", "16", "bf16"] = "32"
+    """Arithmetic of the network."""
+    repeats: int = 30
+    """Batches that are measured, after a few that are not."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+    def __post_init__(self) -> None:
+        shared_rules(self)
+        at_least(self, 3, "repeats")
+        within(self, 0, 1, "conf")
+
+
+@dataclass(frozen=True)
+class ZooConfig:
+    """Trained weights that ship: what they find, what they were trained on, how they score."""
+
+    json: bool = False
+    """Print one JSON object a line on stdout."""
 
 
 @dataclass(frozen=True)
