@@ -1,4 +1,4 @@
-"""What is known of the trained weights that ship: from the card in each file and from the head of the text beside it."""
+"""What is known of the trained weights that ship: from the card in each file and from the YAML in the text beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shipped_table() -> list[dict[str, Any]]:
 def _row(name: str) -> dict[str, Any]:
     path = HERE / f"{name}.safetensors"
     card = load_weights(path)[1]
-    _, head, _ = (HERE / f"{name}.md").read_text(encoding="utf-8").split("---\n", 2)
+    _, told, _ = (HERE / f"{name}.md").read_text(encoding="utf-8").split("```", 2)
     size = round(path.stat().st_size / 1e6, 1)
     known = {"name": name, "task": card.task, "scale": card.scale, "imgsz": card.imgsz, "classes": list(card.names), "megabytes": size}
-    return {**known, **yaml.safe_load(head)}
+    return {**known, **yaml.safe_load(told.removeprefix("yaml"))}
