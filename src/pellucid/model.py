@@ -5,24 +5,30 @@ What only training or scoring needs is imported there, so that looking at a pict
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .config import BenchConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
-from .errors import UsageError
+from .config import BenchConfig, ExportConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
+from .errors import PellucidWarning, UsageError
+from .export.runtime import Exported, is_exported, open_exported
 from .models.count import count_flops, count_parameters
 from .train.device import pick_device, pick_precision
 from .train.folder import environment, new_folder, write_args, write_json
 from .zoo import Card, make_task, open_model
 
 if TYPE_CHECKING:
+    import torch
+
     from .evaluate.run import Scores
+    from .export import Export
     from .models.build import Detector
     from .results import Result
     from .train.run import TrainResult
 
+    Network = Detector | Exported
 
 FILES = (
     "project",
@@ -37,9 +43,9 @@ FILES = (
 
 
 class Model:
-    """A detector and its card, opened from "<task>-<scale>" (random weights), a shipped name, or a weights file.
+    """A network and its card, opened from "<task>-<scale>" (random weights), a shipped name, a weights file, or an exported file.
 
-    `train`, `validate`, `predict` and `info` take the settings of the command line by the same names.
+    `train`, `validate`, `predict`, `export` and `info` take the settings of the command line by the same names.
     """
 
     def __init__(self, model: str | Path = "detect-n") -> None:
@@ -72,7 +78,18 @@ class Model:
         results = predict(config, source, (self.detector, self.card), color)
         return results if stream else list(results)
 
-    def info(self, imgsz: int = 640) -> dict[str, Any]:
+    def export(self, format: str = "onnx", **settings: Any) -> Export:
+        """Write a file that runs without torch, and compare both. Fields of `ExportConfig`."""
+        from .export.write import export
+
+        refuse(settings, "model", "json")
+        config = merged(ExportConfig(), {"model": self.name, "format": format, **settings})
+        done = export(config, None if isinstance(self.detector, Exported) else (self.detector, self.card))
+        for line in done.gaps.warnings:
+            warnings.warn(PellucidWarning(line), stacklevel=2)
+        return done
+
+    def info(self, imgsz: int | None = None) -> dict[str, Any]:
         """Size and cost: model, task, scale, nc, imgsz, params, params_fused, gflops."""
         return describe(self.name, self.detector, self.card, imgsz)
 
@@ -85,7 +102,7 @@ class Model:
 
     def _open(self, name: str) -> None:
         self.name = name
-        self.detector, self.card = open_model(name)
+        self.detector, self.card = open_network(name)
 
 
 def refuse(settings: Mapping[str, Any], *names: str) -> None:
@@ -95,7 +112,20 @@ def refuse(settings: Mapping[str, Any], *names: str) -> None:
             raise UsageError(f"{name}: expected settings of a call, got one of the command line; use what the call returns instead")
 
 
-def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> tuple[Scores, Path]:
+def open_network(name: str) -> tuple[Network, Card]:
+    """A model of any kind by its name: an exported file, else as `zoo.open_model` has it."""
+    return open_exported(name) if is_exported(name) else open_model(name)
+
+
+def place_of(network: Network, config: ValConfig | PredictConfig) -> torch.device:
+    """Where a network computes; UsageError for settings that an exported file has decided already."""
+    if not isinstance(network, Exported):
+        return pick_device(config.device)
+    network.accept(config)
+    return pick_device("cpu")
+
+
+def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> tuple[Scores, Path]:
     """Score a model on a split and write the report; the scores and the run folder."""
     from .data.module import DataModule
     from .data.readers import open_dataset
@@ -105,9 +135,9 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     from .train.run import worker_count
 
     required(config, "model", "data")
-    device = pick_device(config.device)
+    detector, card = opened or open_network(config.model)
+    device = place_of(detector, config)
     precision = pick_precision(config.precision, device)
-    detector, card = opened or open_model(config.model)
     task = make_task(card)
     dataset = open_dataset(config.data, needs=task.needs, splits=(config.split,), strict=config.strict)
     dataset = dataset.single_class() if config.single_cls else dataset
@@ -116,6 +146,8 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     folder = new_folder(config.project, card.task, config.name or "val", config.exist_ok)
     counted = {name: getattr(config, name) for name in ("conf", "iou", "max_det", "single_cls")}
     counted |= {"device": device, "precision": precision}
+    if isinstance(detector, Exported):
+        counted |= {"paths": (detector.facts.path,), "weights": f"exported {'float16' if detector.facts.half else 'float32'}"}
     index = data.index(config.split)
     if config.tile is None:
         scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
@@ -129,12 +161,12 @@ def validate(config: ValConfig, opened: tuple[Detector, Card] | None = None) -> 
     return scores, folder
 
 
-def predict(config: PredictConfig, source: Any, opened: tuple[Detector, Card] | None = None, color: str = "rgb") -> Iterator[Result]:
+def predict(config: PredictConfig, source: Any, opened: tuple[Network, Card] | None = None, color: str = "rgb") -> Iterator[Result]:
     """Results one by one; nothing is written."""
     from .predict.run import predict as find
 
-    device = pick_device(config.device)
-    detector, card = opened or open_model(config.model)
+    detector, card = opened or open_network(config.model)
+    device = place_of(detector, config)
     names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch", "tile", "overlap", "vid_stride")
     settings = {name: getattr(config, name) for name in names}
     settings |= {"precision": pick_precision("16" if config.half else config.precision, device), "color": color}
@@ -164,14 +196,23 @@ def bench(config: BenchConfig) -> dict[str, Any]:
 def info(config: InfoConfig) -> dict[str, Any]:
     """Size and cost of the model that `config` names."""
     required(config, "model")
-    detector, card = open_model(config.model, names=tuple(f"class{number}" for number in range(config.nc or 0)))
+    names = tuple(f"class{number}" for number in range(config.nc or 0))
+    detector, card = open_network(config.model) if is_exported(config.model) else open_model(config.model, names=names)
     if config.nc is not None and config.nc != card.nc:
         raise UsageError(f"nc: expected {card.nc}, the number of classes in {config.model}, got {config.nc}; leave it out")
     return describe(config.model, detector, card, config.imgsz)
 
 
-def describe(name: str, detector: Detector, card: Card, imgsz: int) -> dict[str, Any]:
-    """params counts the model as it is trained; params_fused and gflops (2 x multiply-adds) the end-to-end path alone."""
+def describe(name: str, detector: Network, card: Card, imgsz: int | None = None) -> dict[str, Any]:
+    """params counts the model as it is trained; params_fused and gflops (2 x multiply-adds) the end-to-end path alone.
+
+    Of an exported file, what was decided when it was written.
+    """
+    if isinstance(detector, Exported):
+        if imgsz not in (None, card.imgsz):
+            raise UsageError(f"imgsz: expected {card.imgsz}, as {name} was exported, got {imgsz}; leave it out")
+        return detector.describe()
+    imgsz = 640 if imgsz is None else imgsz
     fused = detector.fuse()
     return {
         "model": name,
@@ -190,7 +231,7 @@ def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
     from .predict.files import Kept, write_results
 
     required(config, "model", "source")
-    opened = open_model(config.model)
+    opened = open_network(config.model)
     results = predict(config, config.source, opened)
     folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)
     kept = Kept(**{field.name: getattr(config, field.name) for field in fields(Kept)})

@@ -206,6 +206,7 @@ class Dense:
     outputs: Mapping[str, Tensor]  # {"cls": (B, A, C) logits, "box": (B, A, 4) distances in strides, ...}
     points: Tensor  # (A, 2) anchor centres, canvas pixels
     strides: Tensor  # (A,)
+    shapes: Mapping[str, Tensor] | None = None  # all but "cls" decoded already, (B, A, ...), as an exported file gives it
 
 
 @dataclass(frozen=True)

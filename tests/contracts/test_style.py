@@ -19,6 +19,7 @@ LEVELS = (  # a room imports from its own level and those above it
     ("zoo",),
     ("decode", "results", "draw"),
     ("evaluate", "predict"),
+    ("export",),
     ("train", "report"),
     ("model",),
     ("ui",),

@@ -78,7 +78,8 @@ def overview() -> str:
     verbs = [f"  {name:<11} {verb.about}" for name, verb in VERBS.items()]
     shipped = sorted(path.stem for path in (Path(__file__).parents[1] / "zoo").glob("*.safetensors"))
     names = [
-        f"model=  a weights file (.safetensors, .ckpt), one that ships ({', '.join(shipped)}), or random weights:",
+        "model=  a weights file (.safetensors, .ckpt), an exported file (.onnx, _openvino),",
+        f"        one that ships ({', '.join(shipped)}), or random weights:",
         f"        {', '.join(f'{task}-n' for task in TASKS)}, or -s, -m, -l, -x in place of -n",
         "data=   a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or a sample that ships, as trees",
     ]

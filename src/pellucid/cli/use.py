@@ -1,4 +1,4 @@
-"""The verbs that train, score and predict."""
+"""The verbs that train, score, predict and export."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import PredictConfig, TrainConfig, UiConfig, ValConfig, merged
+from ..config import ExportConfig, PredictConfig, TrainConfig, UiConfig, ValConfig, merged
 from .verb import Verb
 
 
@@ -71,6 +71,17 @@ def page_of(folder: Path) -> str:
     return f", look at {folder / 'report.html'}" if (folder / "report.html").is_file() else ""
 
 
+def do_export(given: dict[str, Any]) -> int:
+    from ..export import export
+
+    config = merged(ExportConfig(), given)
+    done = export(config)
+    for line in done.gaps.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    print(json.dumps({"model": config.model, **done.to_dict()}) if config.json else "\n".join(done.lines()))
+    return 0
+
+
 def score_table(scores: Any) -> str:
     """Both paths side by side, the protocol, and the classes."""
     paths = list(scores.paths)
@@ -100,4 +111,5 @@ VERBS = {
     "val": Verb(ValConfig, do_val, "pellucid val model=runs/detect/train/weights/best.safetensors data=shop.yaml"),
     "predict": Verb(PredictConfig, do_predict, "pellucid predict model=runs/detect/train/weights/best.safetensors source=photos/"),
     "ui": Verb(UiConfig, do_ui, "pellucid ui model=runs/detect/train/weights/best.safetensors"),
+    "export": Verb(ExportConfig, do_export, "pellucid export model=runs/detect/train/weights/best.safetensors format=onnx"),
 }

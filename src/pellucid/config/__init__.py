@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..rules import REFUSED, STRIDE, check_key, merged, required
 from .about import BenchConfig, EnvConfig, InfoConfig, ReportConfig, ZooConfig
 from .data import CheckConfig, ConvertConfig, PreviewConfig, SplitConfig, StatsConfig, TilesConfig
+from .export import ExportConfig
 from .train import AUGMENT_FIELDS, TrainConfig
 from .use import PredictConfig, UiConfig, ValConfig
 
@@ -19,6 +20,7 @@ __all__ = [
     "CheckConfig",
     "ConvertConfig",
     "EnvConfig",
+    "ExportConfig",
     "InfoConfig",
     "PredictConfig",
     "PreviewConfig",

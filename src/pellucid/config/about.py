@@ -16,8 +16,8 @@ class InfoConfig:
     """A name as in detect-n, or a weights file."""
     nc: int | None = None
     """Number of classes of an untrained model; none given: 80."""
-    imgsz: int = 640
-    """Side of the canvas at which operations are counted."""
+    imgsz: int | None = None
+    """Side of the canvas at which operations are counted; none given: 640, or that of an exported file."""
     json: bool = False
     """Print one JSON object on stdout."""
 

@@ -14,7 +14,7 @@ class ValConfig:
     """Score a model on a data set, by both decode paths."""
 
     model: str = ""
-    """A weights file (.safetensors, .ckpt) or a shipped name."""
+    """A weights file (.safetensors, .ckpt), an exported file (.onnx, _openvino) or a shipped name."""
     data: str = ""
     """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     split: str = "val"
@@ -69,7 +69,7 @@ class PredictConfig:
     """Find objects in pictures."""
 
     model: str = ""
-    """A weights file (.safetensors, .ckpt) or a shipped name."""
+    """A weights file (.safetensors, .ckpt), an exported file (.onnx, _openvino) or a shipped name."""
     source: str = ""
     """A picture, video, folder, glob pattern, .txt list, http(s) URL, number of a camera, or - (stdin: a picture or a list of paths)."""
     imgsz: int | None = None

@@ -2,7 +2,7 @@
 
 from .nms import suppress
 from .restore import restore
-from .run import PATHS, decode
+from .run import PATHS, best, decode
 from .topk import Rows, top_rows
 
-__all__ = ["PATHS", "Rows", "decode", "restore", "suppress", "top_rows"]
+__all__ = ["PATHS", "Rows", "best", "decode", "restore", "suppress", "top_rows"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from ..errors import UsageError
 from ..types import Dense, Instances, Output
@@ -42,8 +41,12 @@ def decode(
         rows = _above(top_rows(dense, task, max_det).cpu(), conf)
     else:
         rows = [found.cpu() for found in suppress(dense, task, conf, iou, max_det, agnostic)]
-    shared = {key: value.float().cpu() for key, value in output.shared.items() if key not in task.training_only}
-    return [_finish(found, {key: value[i] for key, value in shared.items()}, task) for i, found in enumerate(rows)]
+    return _finish(rows, output, task)
+
+
+def best(output: Output, task: Task, path: str = "e2e", limit: int = 300) -> list[Instances]:
+    """The `limit` best anchors of each image as objects, nothing suppressed or held to a score: what two runs are compared by."""
+    return _finish(_above(top_rows(_branch(output, path), task, limit).cpu(), 0.0), output, task)
 
 
 def _branch(output: Output, path: str) -> Dense:
@@ -75,5 +78,7 @@ def _above(rows: Rows, conf: float) -> list[Rows]:
     return [rows[i][keep[i]] for i in range(len(keep))]
 
 
-def _finish(rows: Rows, shared: dict[str, Tensor], task: Task) -> Instances:
-    return Instances(rows.labels, dict(task.finish(rows.values, shared)), rows.scores)
+def _finish(rows: Sequence[Rows], output: Output, task: Task) -> list[Instances]:
+    shared = {key: value.float().cpu() for key, value in output.shared.items() if key not in task.training_only}
+    parts = [{key: value[i] for key, value in shared.items()} for i in range(len(rows))]
+    return [Instances(found.labels, dict(task.finish(found.values, part)), found.scores) for found, part in zip(rows, parts, strict=True)]

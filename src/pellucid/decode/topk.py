@@ -36,7 +36,7 @@ class Rows:
 def dense_values(dense: Dense, task: Task) -> dict[str, Tensor]:
     """Raw outputs beside the class logits, and the task's shapes, (B, A, ...) float32."""
     raw = {key: value.float() for key, value in dense.outputs.items()}
-    shapes = task.shapes(raw, dense.points, dense.strides)
+    shapes = task.shapes(raw, dense.points, dense.strides) if dense.shapes is None else dense.shapes
     return {**{key: value for key, value in raw.items() if key != "cls"}, **shapes}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -84,3 +85,5 @@ class Task:
     training_only: tuple[str, ...] = ()  # shared outputs that `fuse` drops
     detached: tuple[str, ...] = ()  # shared outputs that the one-to-one branch does not teach
     nms: Callable[[Values, Tensor, Tensor, float], Tensor] = box_nms  # (shapes, scores, groups, iou) -> positions kept
+    row: tuple[str, ...] = ("boxes",)  # an exported row: the first of these, score, class, the others
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what a reader of exported rows must know besides, JSON-ready

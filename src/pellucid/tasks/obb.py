@@ -53,6 +53,7 @@ def obb(box: float = 7.5, l1: float = 1.5, l1_units: str = "image", l1_form: str
         finish=finish_rboxes,
         metrics=("obb",),
         nms=rotated_nms,
+        row=("rboxes",),
     )
 
 

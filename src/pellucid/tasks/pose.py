@@ -79,6 +79,8 @@ def pose(**told: Any) -> Task:
         finish=partial(finish_keypoints, skeleton=spec.skeleton, dims=spec.dims),
         metrics=("pose", "box"),
         training_only=FLOW_OUTPUTS if taught else (),
+        row=("boxes", "keypoints"),
+        facts={"kpt_shape": [spec.points, 3], "keypoints": spec.to_dict()},
     )
 
 

@@ -69,6 +69,8 @@ def segment(**told: Any) -> Task:
         metrics=("mask", "box"),
         shared_terms=(SharedTerm("semantic", settings.semantic, semantic_term),) if settings.semantic > 0 else (),
         training_only=("semantic",),
+        row=("boxes", "coefficients"),
+        facts={"mask_stride": int(CELL)},
         detached=("proto", "semantic") if settings.proto_detach else (),
     )
 

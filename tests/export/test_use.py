@@ -1,0 +1,175 @@
+"""Exported files in the place of weights: the same pictures give the same objects, scores and words."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+
+from pellucid.cli import main
+from pellucid.data.samples import sample_path
+from pellucid.errors import CheckpointError, MissingFileError, UsageError
+from pellucid.export.facts import KEY, Facts
+from pellucid.export.write import _write_openvino
+from pellucid.model import Model
+from pellucid.zoo import open_model
+
+PICTURES = sample_path("trees").parent / "images" / "val"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_numpy.py"
+
+
+@pytest.fixture(scope="module")
+def folder(trees, tmp_path_factory):
+    """The same network as an OpenVINO folder."""
+    path = tmp_path_factory.mktemp("openvino") / "trees_openvino"
+    _write_openvino(path, trees.path.read_bytes(), trees.facts)
+    return path
+
+
+def assert_alike(ours, theirs):
+    assert [result.path for result in ours] == [result.path for result in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert len(a) == len(b) > 5
+        assert a.names == b.names
+        assert a.category_ids == b.category_ids
+        assert torch.equal(a.boxes.cls, b.boxes.cls)
+        assert torch.allclose(a.boxes.conf, b.boxes.conf, atol=1e-3)
+        assert torch.allclose(a.boxes.xyxy, b.boxes.xyxy, atol=0.1)
+
+
+def test_what_was_written_says_what_was_measured(trees):
+    assert trees.gaps.faults == trees.gaps.warnings == []
+    assert trees.gaps.sure > 50
+    said = "\n".join(trees.lines())
+    assert "(batch, 3, 416, 416) uint8 RGB -> rows" in said
+    assert "boxes" in said
+    assert json.loads(json.dumps(trees.to_dict()))["parity"]["compared"] == trees.gaps.compared
+
+
+def test_a_file_says_all_that_a_host_needs(trees):
+    facts = json.loads({item.key: item.value for item in onnx.load(trees.path).metadata_props}[KEY])
+    assert facts["names"] == ["tree"]
+    assert facts["layout"] == {"boxes": [0, 4], "score": [4, 5], "class": [5, 6]}
+    assert (facts["task"], facts["imgsz"], facts["stride"]) == ("detect", 416, 32)
+    assert facts["letterbox"]["fill"] == 114
+    assert facts["input"]["color"] == "RGB"
+
+
+def test_points_are_described():
+    _, card = open_model("quokka-pose-n")
+    facts = json.loads(Facts(card, "o2o", False, None, 300, 18, {"boxes": (4,), "keypoints": (7, 3)}, ()).to_json())
+    assert facts["kpt_shape"] == [7, 3]
+    assert len(facts["keypoints"]["sigmas"]) == len(facts["keypoints"]["names"]) == 7
+    assert facts["layout"]["keypoints"] == [6, 27]
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch": 3}, {"tile": 300, "overlap": 60}, {"max_det": 9, "conf": 0.1}], ids=str)
+def test_predictions_are_those_of_torch(trees, folder, settings):
+    torch_model = Model("trees-detect-n").predict(PICTURES, device="cpu", **settings)
+    assert len(torch_model) == 3
+    assert_alike(torch_model, Model(trees.path).predict(PICTURES, **settings))
+    assert_alike(torch_model, Model(folder).predict(PICTURES, **settings))
+
+
+def test_scores_are_those_of_torch(trees, tmp_path):
+    common = {"data": "trees", "workers": 0, "plots": False, "project": str(tmp_path)}
+    ours = Model("trees-detect-n").validate(**common, device="cpu")
+    theirs = Model(trees.path).validate(**common)
+    assert set(theirs.paths) == {"e2e"}
+    assert theirs.gap is None
+    assert theirs.paths["e2e"].metrics == pytest.approx(ours.paths["e2e"].metrics, abs=2e-3, nan_ok=True)
+    assert theirs.paths["e2e"].metrics["box/ap50"] > 0.3
+    assert "exported float32" in theirs.protocol
+
+
+def test_info_of_a_file(trees, folder, capsys):
+    assert main(["info", f"model={folder}", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["task"], said["imgsz"], said["head"], said["batch"]) == ("detect", 416, "o2o", "any")
+    assert Model(trees.path).info()["outputs"] == "rows"
+    with pytest.raises(UsageError, match="imgsz: expected 416"):
+        Model(trees.path).info(imgsz=640)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"imgsz": 320}, {"device": "0"}, {"path": "nms"}, {"max_det": 301}, {"path": "nms", "iou": 0.5}], ids=str
+)
+def test_what_the_file_has_decided_is_refused(trees, settings):
+    with pytest.raises(UsageError, match=f"^{next(iter(settings))}: expected "):
+        Model(trees.path).predict(PICTURES, **settings)
+
+
+def test_what_a_file_cannot_do_is_refused(trees, tmp_path):
+    model = Model(trees.path)
+    with pytest.raises(UsageError, match="expected weights"):
+        model.export("onnx")
+    with pytest.raises(UsageError, match="expected a weights file"):
+        model.train(data="trees", project=tmp_path)
+    with pytest.raises(UsageError, match="precision: expected auto"):
+        model.validate("trees", precision="bf16")
+
+
+def changed(trees, path, change):
+    """A copy of the file whose facts were changed."""
+    model = onnx.load(trees.path)
+    facts = {item.key: item.value for item in model.metadata_props}
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, change(facts))
+    onnx.save(model, path)
+
+
+def test_files_of_others_are_refused_in_one_sentence(trees, tmp_path):
+    path = tmp_path / "x.onnx"
+    with pytest.raises(MissingFileError, match="found none"):
+        Model(path)
+    with pytest.raises(MissingFileError, match=r"model\.xml"):
+        Model(tmp_path / "x_openvino")
+    spoiled = [b"", b"hello", trees.path.read_bytes()[:5000]]
+    for content in spoiled:
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"cannot be run|no card"):
+            Model(path)
+    (tmp_path / "x_openvino").mkdir()
+    (tmp_path / "x_openvino" / "model.xml").write_text("hello")
+    with pytest.raises(CheckpointError, match="expected a model that"):
+        Model(tmp_path / "x_openvino")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda facts: {}, "no card inside"),
+        (lambda facts: {KEY: "{"}, "got another"),
+        (lambda facts: {KEY: "[]"}, "got another"),
+        (lambda facts: {KEY: json.dumps({**json.loads(facts[KEY]), "form": 2})}, "this version reads 1"),
+        (lambda facts: {KEY: json.dumps({**json.loads(facts[KEY]), "head": "x"})}, "got another"),
+        (lambda facts: {KEY: json.dumps({**json.loads(facts[KEY]), "columns": {"boxes": [4], "x": [3]}})}, "got another"),
+        (lambda facts: {KEY: facts[KEY].replace('"task": "detect"', '"task": "segment"')}, "got another"),
+        (lambda facts: {KEY: facts[KEY].replace('"imgsz": 416', '"imgsz": 448')}, "as its card says"),
+    ],
+    ids=range(8),
+)
+def test_cards_that_do_not_fit_are_refused(trees, tmp_path, change, said):
+    changed(trees, tmp_path / "x.onnx", change)
+    with pytest.raises(CheckpointError, match=said):
+        Model(tmp_path / "x.onnx")
+
+
+def test_the_example_without_torch_finds_the_same(trees):
+    picture = min(PICTURES.iterdir())
+    block = "import sys, runpy; sys.modules['torch'] = sys.modules['pellucid'] = None; sys.argv = sys.argv[1:]"
+    line = [sys.executable, "-c", f"{block}; runpy.run_path(sys.argv[0], run_name='__main__')", str(EXAMPLE), str(trees.path), str(picture)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(row) for row in done.stdout.splitlines()]
+    (result,) = Model(trees.path).predict(picture)
+    told = result.to_dict()["objects"]
+    assert len(found) == len(told) > 5
+    for a, b in zip(found, told, strict=True):
+        assert (a["name"], a["class"]) == (b["name"], b["class"])
+        assert a["score"] == pytest.approx(b["score"], abs=1e-5)
+        assert a["box"] == pytest.approx(b["box"], abs=0.01)
+    assert len(EXAMPLE.read_text().splitlines()) <= 45
