@@ -2,7 +2,7 @@
 
     python bench/parity.py [table.md [model ...]]
 
-Prints a table on stderr and JSON on stdout. Compared are the rows from a score on, on the canvas that the weights were trained at: 0.05, and
+Prints a table on stderr and JSON on stdout. Compared are rows that reach a score, on the canvas that the weights were trained at: 0.05, and
 less where a picture holds one object, so that each has five rows or more.
 """
 
@@ -57,7 +57,7 @@ def table(rows: list[dict]) -> str:
         each = f"{row['compared'] / row['pictures']:.1f}"
         lines.append(
             "| "
-            + " | ".join([row["model"], row["format"], str(row["batch"]), str(row["conf"]), str(row["compared"]), each, *figures])
+            + " | ".join([row["model"], row["format"], *(str(row[key]) for key in ("batch", "conf", "compared")), each, *figures])
             + " |"
         )
     return "\n".join(lines)

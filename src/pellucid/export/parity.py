@@ -89,8 +89,8 @@ def compare(
 ) -> Gaps:
     """The gaps between two networks on canvases (N, 3, S, S) uint8, looked at in steps of `batch`.
 
-    Each object of one is held against the nearest of the other, both ways. One that the other may have ranked behind its last row is left
-    out. Where fewer than ENOUGH objects reach the score `conf`, the BEST rows of each picture are compared whatever their scores.
+    Each object of one is held against the nearest of the other, both ways. One that the other may have ranked behind its last row, or that
+    scores next to nothing, may be missing. Where fewer than ENOUGH objects reach the score `conf`, the BEST rows of each picture are compared whatever their scores.
     """
     gaps = Gaps(TOLERANCE[half], canvases.shape[-1], pictures=len(canvases))
     pairs: list[tuple[Instances, Instances]] = []
@@ -142,7 +142,8 @@ def _hold(gaps: Gaps, ours: Instances, theirs: Instances, conf: float | None) ->
     apart = apart + (ours.labels[chosen, None] != theirs.labels[None])  # the same class first
     nearest = apart.argmin(1)
     missing = apart.gather(1, nearest[:, None]).squeeze(1) > 2
-    behind = missing & (scores[chosen] <= others.min() + gaps.tolerance["score"]) & (len(theirs) >= len(ours))
+    floor = float(others.min()) if len(theirs) >= len(ours) else 0.0
+    behind = missing & (scores[chosen] <= floor + gaps.tolerance["score"])
     chosen, nearest = chosen[~behind], nearest[~behind]
     gaps.other_class += int((ours.labels[chosen] != theirs.labels[nearest]).sum())
     _largest(gaps, "score", (scores[chosen] - others[nearest]).abs())
