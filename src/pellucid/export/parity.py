@@ -89,8 +89,9 @@ def compare(
 ) -> Gaps:
     """The gaps between two networks on canvases (N, 3, S, S) uint8, looked at in steps of `batch`.
 
-    Each object of one is held against the nearest of the other, both ways. One that the other may have ranked behind its last row, or that
-    scores next to nothing, may be missing. Where fewer than ENOUGH objects reach the score `conf`, the BEST rows of each picture are compared whatever their scores.
+    Each object of one is held against the nearest of the other, both ways. One that the other may have ranked behind its last row, or
+    that scores next to nothing, may be missing. Where fewer than ENOUGH objects reach the score `conf`, the BEST rows of each picture are
+    compared whatever their scores.
     """
     gaps = Gaps(TOLERANCE[half], canvases.shape[-1], pictures=len(canvases))
     pairs: list[tuple[Instances, Instances]] = []
