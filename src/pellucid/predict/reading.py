@@ -27,13 +27,15 @@ def read_ahead(items: Iterator[T], work: Callable[[T], R], ahead: int, workers: 
     pool = ThreadPoolExecutor(workers, "pellucid-read")
     thread = Thread(target=_produce, args=(items, work, pool, ready, stop), name="pellucid-sources", daemon=True)
     thread.start()
+    left = True
     try:
         while (future := ready.get()) is not None:
             yield future
+        left = False
     finally:
         stop.set()
         thread.join()
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=left)
 
 
 def _produce(items: Iterator[T], work: Callable[[T], R], pool: ThreadPoolExecutor, ready: Queue, stop: Event) -> None:
