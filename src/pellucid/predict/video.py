@@ -42,16 +42,16 @@ def upright(image: np.ndarray, turned: int) -> np.ndarray:
 
 
 class VideoWriter:
-    """Frames of one size, written one by one to an .mp4 file; H.264 where PyAV has it and the sides are even, else MPEG-4."""
+    """Frames of one size, written one by one to an .mp4 file."""
 
     def __init__(self, path: Path, size: tuple[int, int], rate: float) -> None:
         av = _library()
-        even = not (size[0] % 2 or size[1] % 2)
         self.path, self.size = path, size
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.container = av.open(str(path), "w")
-            self.stream = self.container.add_stream(_codec(av, even), rate=Fraction(rate).limit_denominator(1001))
+            codec, options = _codec(av)
+            self.stream = self.container.add_stream(codec, rate=Fraction(rate).limit_denominator(1001), options=options)
         except (OSError, ValueError, av.error.FFmpegError) as error:
             raise UsageError(f"{path}: expected a place for a video, got {error}; choose another folder or save=false") from None
         self.stream.height, self.stream.width, self.stream.pix_fmt = *size, "yuv420p"
@@ -76,12 +76,13 @@ def _library() -> Any:
     return av
 
 
-def _codec(av: Any, even: bool) -> str:
+def _codec(av: Any) -> tuple[str, dict[str, str]]:
+    """An encoder under a permissive licence, and how to run it: VP9, which browsers play, else MPEG-4."""
     try:
-        av.codec.Codec("h264", "w")
+        av.codec.Codec("libvpx-vp9", "w")
     except ValueError:
-        return "mpeg4"
-    return "h264" if even else "mpeg4"
+        return "mpeg4", {}
+    return "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}
 
 
 def _opened(place: str, **options: Any) -> Any:
