@@ -1,7 +1,7 @@
 """The main job on pictures that ship, by the commands a user has: `python demo/run.py [--task NAME] [--short] [--out FOLDER]`.
 
-Checks the pictures of the task, fine-tunes shipped weights on those for training, scores the result on those for validation, and draws what
-it finds there.
+Checks the pictures of the task, fine-tunes shipped weights on those for training, scores the result on those for validation, draws what
+it finds there, and writes an ONNX file that is compared with the trained weights.
 """
 
 from __future__ import annotations
@@ -103,9 +103,12 @@ def demo(task: str, out: Path, short: bool) -> list[str]:
     pictures = sorted(drawn, key=lambda path: path.stat().st_mtime)[-len(lines) :]
     if not found or {path.name for path in pictures} != names:
         raise StepError(f"expected a drawn copy of each picture in {source} with {job.objects} found, got {len(pictures)} with {found}")
+    written = json.loads(pellucid("export", f"model={weights}", f"source={source}", f"out={weights.with_suffix('.onnx')}", "--json"))
+    apart = ", ".join(f"{name} {value:.2g}" for name, value in written["parity"]["largest"].items())
     suppressed = scores["nms"][job.metric]
     return [
         f"trained weights    {weights}",
+        f"without torch      {written['path']} (largest differences: {apart})",
         f"curves, previews   {run}",
         f"report             {run / 'report.html'}",
         f"scores             {scores['run_dir']}",

@@ -181,10 +181,10 @@ def bench(config: BenchConfig) -> dict[str, Any]:
 
     required(config, "model")
     picture = Path(config.source) if config.source else a_picture()
-    opened = open_model(config.model)
+    opened = open_network(config.model)
     same = ("model", "imgsz", "batch", "path", "conf", "device", "precision")
     looking = PredictConfig(**{name: getattr(config, name) for name in same})
-    device = pick_device(config.device)
+    device = place_of(opened[0], looking)
     figures = measure(lambda source: predict(looking, source, opened), picture, config.batch, config.repeats)
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     given = {"model": config.model, "task": opened[1].task, "imgsz": config.imgsz or opened[1].imgsz, "batch": config.batch}

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from pellucid.cli import main
+from pellucid.config import BenchConfig
 from pellucid.data.samples import sample_path
 from pellucid.errors import CheckpointError, MissingFileError, UsageError
 from pellucid.export.facts import KEY, Facts
 from pellucid.export.write import _write_openvino
-from pellucid.model import Model
+from pellucid.model import Model, bench
 from pellucid.zoo import open_model
 
 PICTURES = sample_path("trees").parent / "images" / "val"
@@ -83,6 +84,15 @@ def test_scores_are_those_of_torch(trees, tmp_path):
     assert theirs.paths["e2e"].metrics == pytest.approx(ours.paths["e2e"].metrics, abs=2e-3, nan_ok=True)
     assert theirs.paths["e2e"].metrics["box/ap50"] > 0.3
     assert "exported float32" in theirs.protocol
+
+
+def test_a_file_is_timed_as_weights_are(trees):
+    figures = bench(BenchConfig(model=str(trees.path), repeats=3))
+    assert figures["task"] == "detect"
+    assert figures["objects"] > 0
+    assert figures["ms"]["network"]["median"] > 0
+    with pytest.raises(UsageError, match="path"):
+        bench(BenchConfig(model=str(trees.path), path="nms"))
 
 
 def test_info_of_a_file(trees, folder, capsys):

@@ -45,7 +45,7 @@ class BenchConfig:
     """Speed of prediction on this machine, stage by stage."""
 
     model: str = ""
-    """A name as in detect-n, a weights file, or a shipped name."""
+    """A name as in detect-n, a weights file, a shipped name, or an exported file."""
     source: str = ""
     """A picture to look at again and again; none given: one that ships."""
     imgsz: int | None = None
