@@ -202,3 +202,21 @@ def test_class_names_are_safe_as_folders(name, folder, tmp_path):
 def test_angles_survive_to_the_last_bit():
     one = result(boxes=Boxes(turned().bounds()), rboxes=RBoxes(torch.tensor([[1 / 3, 2 / 3, 9.7, 4.1, math.pi / 3], [1, 1, 2, 1, 0.1]])))
     assert torch.equal(again(one).rboxes.xywhr, one.rboxes.xywhr)
+
+
+def test_objects_are_chosen_by_any_kind_of_number_and_keep_their_own(tmp_path):
+    from pellucid import Model
+    from pellucid.data.samples import sample_path
+
+    result = Model("trees-detect-n").predict(next((sample_path("trees").parent / "images" / "val").iterdir()))[0]
+    assert len(result) > 3
+    for one in (np.int64(2), torch.tensor(2), 2):
+        assert torch.equal(result[one].boxes.xyxy, result.boxes.xyxy[2:3])
+    assert torch.equal(result[::-1].boxes.xyxy, result.boxes.xyxy.flip(0))
+    paths = [path for one in result for path in one.save_crop(tmp_path)]
+    assert len(set(paths)) == len(list(tmp_path.rglob("*.*"))) == len(result)
+    record = result.to_coco()[0]
+    with pytest.raises(DataError, match="whole number as image_id"):
+        type(result).from_coco([{**record, "image_id": "img_7"}], {0: "tree"}, (10, 10))
+    with pytest.raises(DataError, match="not finite"):
+        type(result).from_coco([{**record, "bbox": [0, 0, float("nan"), 1]}], {0: "tree"}, (10, 10))

@@ -113,7 +113,8 @@ def do_tiles(given: dict[str, Any]) -> int:
         print(json.dumps(asdict(report)))
         return 0
     for split, images in report.images.items():
-        held = f"{report.objects[split]} objects, {report.ignored[split]} of them ignored, {report.left_out[split]} more left out"
+        kept = report.ignored[split] - report.left_out[split]
+        held = f"{report.objects[split]} objects, {kept} of them ignored; {report.left_out[split]} cut parts and ignored ones left out"
         print(f"{split}: {images} pictures in {report.tiles[split]} tiles with {held}")
     print(f"data set ({report.format}): {report.out}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ def objects_of(records: Records, ids: Sequence[int]) -> Instances:
         try:
             x, y, width, height = (float(value) for value in record["bbox"])
             labels.append(places[record["category_id"]])
+            if not all(map(math.isfinite, (x, y, width, height))):
+                raise ValueError("a bbox that is not finite")
             boxes.append((x, y, x + width, y + height))
             scores.append(float(record["score"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -33,6 +36,15 @@ def objects_of(records: Records, ids: Sequence[int]) -> Instances:
     return Instances(
         torch.tensor(labels, dtype=torch.int64), {"boxes": found, **_others(records)}, torch.tensor(scores, dtype=torch.float32)
     )
+
+
+def image_of(records: Records) -> int:
+    """The picture that all records name, 0 where there are none; DataError for one that is no whole number."""
+    given = records[0].get("image_id", 0) if records else 0
+    try:
+        return int(given)
+    except (TypeError, ValueError):
+        raise DataError(f"record 0: expected a whole number as image_id, got {given!r}; mend it") from None
 
 
 def _others(records: Records) -> dict[str, Shape]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from ..geometry.rboxes import RBoxes
 from ..geometry.rle import Rle
 from ..types import Frame, ImageMeta, Instances
 from .encode import boxes_of, encoding, exact, telling
-from .reload import objects_of
+from .reload import image_of, objects_of
 from .tables import data_frame, detections
 from .views import BoxesView, KeypointsView, MasksView, RBoxesView
 
@@ -46,6 +47,7 @@ class Result:
     image: np.ndarray | None = field(default=None, repr=False)  # (h, w, 3) uint8 RGB; None: read from the path when needed
     speed: dict[str, float] = field(default_factory=dict)  # ms: pre, network, post
     frame: Frame | None = None  # of a video
+    numbers: Tensor | None = field(default=None, repr=False)  # (n,) of each object in the whole result; None: 0, 1, ...
 
     def __repr__(self) -> str:
         height, width = self.orig_shape
@@ -58,14 +60,15 @@ class Result:
 
     def __getitem__(self, index: Index) -> Result:
         """The chosen objects, as a result of the same picture."""
-        if isinstance(index, int):
+        if not isinstance(index, slice) and np.ndim(index) == 0:
+            index = operator.index(index)  # type: ignore[arg-type]
             if not -len(self) <= index < len(self):
                 raise IndexError(f"expected an object number below {len(self)}, got {index}")
             index = slice(index % len(self), index % len(self) + 1)
-        chosen = index if isinstance(index, slice) else torch.as_tensor(index)
-        if isinstance(chosen, Tensor) and chosen.numel() == 0 and chosen.dtype != torch.bool:
+        chosen = torch.tensor(range(len(self))[index], dtype=torch.int64) if isinstance(index, slice) else torch.as_tensor(index)
+        if chosen.numel() == 0 and chosen.dtype != torch.bool:
             chosen = chosen.long()  # an empty list has no type of its own
-        return replace(self, instances=self.instances[chosen])
+        return replace(self, instances=self.instances[chosen], numbers=self._numbers[chosen])
 
     def __iter__(self) -> Iterator[Result]:
         return (self[i] for i in range(len(self)))
@@ -148,7 +151,7 @@ class Result:
         DataError names the record that cannot be read.
         """
         ids = tuple(names)
-        image = int(records[0].get("image_id", 0)) if records else 0
+        image = image_of(records)
         meta = ImageMeta(image, image, path, *size)
         return cls(meta, objects_of(records, ids), tuple(names.values()), ids, Path(Path(path).name))
 
@@ -179,7 +182,8 @@ class Result:
         low, high = self.boxes.xyxy.floor().chunk(2, 1)[0].long().clamp(min=0), self.boxes.xyxy.ceil()[:, 2:].long()
         suffix = self.name.suffix if self.name.suffix.lower() in SUFFIXES else ".jpg"
         paths = []
-        for number, (label, (x1, y1), (x2, y2)) in enumerate(zip(self.instances.labels.tolist(), low.tolist(), high.tolist(), strict=True)):
+        rows = zip(self._numbers.tolist(), self.instances.labels.tolist(), low.tolist(), high.tolist(), strict=True)
+        for number, label, (x1, y1), (x2, y2) in rows:
             crop = pixels[y1:y2, x1:x2]
             if crop.size:
                 place = Path(folder) / _safe(self.names[label]) / self.name.parent / f"{self.name.stem}-{number}{suffix}"
@@ -200,6 +204,10 @@ class Result:
         without supervision.
         """
         return detections(self)
+
+    @property
+    def _numbers(self) -> Tensor:
+        return torch.arange(len(self)) if self.numbers is None else self.numbers
 
     def _heads(self) -> list[dict[str, Any]]:
         """Name, class id and score of each object."""

@@ -84,7 +84,7 @@ def _plot_scores(folder: Path, scores: Any, index: Index) -> None:
     names = [*index.names, "background"]
     matrix = scores.confusion
     title = f"confusion matrix at score {matrix.conf:g}, IoU {matrix.iou:g}"
-    heat_map(matrix.counts, names, names, title, "truth", "predicted").save(folder / "confusion.png")
+    heat_map(matrix.counts.T, names, names, title, "predicted", "truth").save(folder / "confusion.png")
     curves = scores.curves
     by_class = {name: row for name, row in enumerate(curves.recall) if np.isfinite(row).any()}
     recall_precision = {index.names[i]: (curves.recall[i], curves.precision[i]) for i in by_class}
