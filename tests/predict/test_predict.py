@@ -1,3 +1,4 @@
+import json
 import time
 
 import numpy as np
@@ -8,6 +9,7 @@ from PIL import Image
 from pellucid.errors import DataError, PellucidWarning, UsageError
 from pellucid.predict import Source, predict
 from pellucid.predict import run as run_module
+from pellucid.predict.files import Kept, write_results
 from pellucid.zoo import Card, create
 from tests.decode.fakes import RedFinder
 
@@ -170,3 +172,11 @@ def test_saved_files_mirror_the_sources(tmp_path):
         result.save_txt(tmp_path / "out")
     written = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*"))
     assert written == ["a/1.jpg", "a/1.txt", "b/1.jpg", "b/1.txt", "b/지단.png", "b/지단.txt"]
+
+
+def test_records_and_a_stream_count_what_could_not_be_read(tmp_path):
+    items = [save(tmp_path / "a.png", picture()), str(tmp_path / "nothere.jpg"), picture()]
+    with pytest.warns(PellucidWarning, match=r"1 of 3 pictures .*nothere\.jpg"):
+        results = list(write_results(find(iter(items)), tmp_path, Kept(save=False, save_json=True)))
+    assert [str(result.name) for result in results] == ["a.png", "image0.jpg"]
+    assert [record["image_id"] for record in json.loads((tmp_path / "predictions.json").read_text())] == [0, 2]

@@ -15,6 +15,9 @@ def alive():
 @pytest.fixture(autouse=True)
 def no_thread_stays():
     yield
+    end = time.monotonic() + 5
+    while alive() and time.monotonic() < end:
+        time.sleep(0.01)
     assert alive() == []
 
 
@@ -78,3 +81,29 @@ def test_threads_end_and_the_source_is_closed_when_the_reader_leaves(how):
         with pytest.raises(KeyError):
             stream.throw(KeyError())
     assert closed.wait(5)
+
+
+def test_a_reader_can_leave_a_source_and_work_that_hang():
+    go_on = threading.Event()
+    begun = []
+
+    def source():
+        yield from range(2)
+        go_on.wait(20)
+        yield 2
+
+    def work(number):
+        begun.append(number)
+        if number == 1:
+            go_on.wait(20)
+
+    stream = read_ahead(source(), work, 3, 2)
+    next(stream).result()
+    start = time.monotonic()
+    stream.close()
+    assert time.monotonic() - start < 5
+    go_on.set()
+    no_thread = time.monotonic() + 5
+    while alive() and time.monotonic() < no_thread:
+        time.sleep(0.01)
+    assert begun in ([0], [0, 1])

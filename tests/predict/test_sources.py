@@ -183,3 +183,37 @@ def test_missing_files_and_empty_folders(tmp_path):
         open_sources(tmp_path / "none.txt")
     with pytest.raises(DataError, match="found none"):
         list(open_sources(tmp_path))
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_an_item_that_cannot_be_opened_is_one_picture_that_cannot_be_read(tmp_path, kind):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    bad = [str(tmp_path / "gone.jpg"), tmp_path / "gone", "a" * 300 + ".jpg", tmp_path / "empty", tmp_path / "broken.mp4", 987]
+    array = np.zeros((4, 4, 3), np.uint8)
+    sources = list(open_sources(kind([array, *bad, put(tmp_path / "1.jpg")])))
+    assert [str(source.name) for source in (sources[0], sources[-1])] == ["image0.jpg", "1.jpg"]
+    assert [source.path for source in sources[1:-1]] == [str(item) for item in bad]
+    for source in sources[1:-1]:
+        with pytest.raises(DataError, match="expected"):
+            source.read()
+    with pytest.raises(MissingFileError, match="gone"):
+        sources[1].read()
+    with pytest.raises(UsageError, match="expected a path"):
+        list(open_sources(kind([array, None])))
+
+
+def test_a_name_that_is_too_long_is_missing():
+    with pytest.raises(MissingFileError, match="found nothing there"):
+        open_sources("a" * 300 + ".jpg")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_list_of_names_in_any_encoding(tmp_path, mark, monkeypatch):
+    path = put(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.jpg")), (9, 7))
+    rows = mark + os.fsencode(path) + b"\n"
+    (tmp_path / "all.txt").write_bytes(rows)
+    piped(monkeypatch, rows)
+    for source in (tmp_path / "all.txt", "-"):
+        (found,) = open_sources(source)
+        assert found.read().shape == (7, 9, 3)

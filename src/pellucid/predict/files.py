@@ -30,7 +30,7 @@ def write_results(results: Iterable[Result], folder: Path, kept: Kept) -> Genera
     with ExitStack() as stack:
         records = stack.enter_context(_Records(folder / "predictions.json")) if kept.save_json else None
         drawn = stack.enter_context(_Drawn(folder))
-        for number, result in enumerate(results):
+        for result in results:
             if kept.save:
                 drawn.add(result)
             if kept.save_txt:
@@ -38,7 +38,7 @@ def write_results(results: Iterable[Result], folder: Path, kept: Kept) -> Genera
             if kept.save_crop:
                 result.save_crop(folder / "crops")
             if records is not None:
-                records.add(result, number)
+                records.add(result)
             yield result
 
 
@@ -80,8 +80,8 @@ class _Records:
         self.file = self.partial.open("w", encoding="utf-8")
         self.gap = "[\n"
 
-    def add(self, result: Result, number: int) -> None:
-        for record in result.to_coco(number):
+    def add(self, result: Result) -> None:
+        for record in result.to_coco():
             self.file.write(self.gap + json.dumps(record))
             self.gap = ",\n"
 

@@ -14,13 +14,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 WORKERS = min(4, os.cpu_count() or 1)
 _WAKE = 0.1  # seconds after which a thread that waits for room looks whether it is still wanted
+_PARTING = 1.0  # seconds that a reader who leaves waits for a source that does not answer
 
 
 def read_ahead(items: Iterator[T], work: Callable[[T], R], ahead: int, workers: int = WORKERS) -> Generator[Future[R]]:
     """Of each item, in order, a future of `work(item)`: its `result()` gives what came out or raises what went wrong there.
 
     At most `ahead` + 1 items are begun before they are asked for. What `items` itself raises comes at its place and ends the stream.
-    All threads have ended when the iterator ends or is closed.
+    All threads have ended when the iterator ends. Closed earlier, it begins nothing more and waits for nothing that hangs.
     """
     ready: Queue[Future[R] | None] = Queue(ahead)
     stop = Event()
@@ -34,8 +35,8 @@ def read_ahead(items: Iterator[T], work: Callable[[T], R], ahead: int, workers: 
         left = False
     finally:
         stop.set()
-        thread.join()
-        pool.shutdown(cancel_futures=left)
+        thread.join(_PARTING if left else None)
+        pool.shutdown(wait=not left, cancel_futures=left)
 
 
 def _produce(items: Iterator[T], work: Callable[[T], R], pool: ThreadPoolExecutor, ready: Queue, stop: Event) -> None:

@@ -47,8 +47,8 @@ def open_sources(source: Any, color: str = "rgb", vid_stride: int = 1) -> Stream
 
     A picture, video (every `vid_stride`-th frame), folder, glob pattern, .txt list, http(s) URL, camera number, or "-": stdin, with one
     picture or a list of paths. A PIL image, an encoded picture's bytes, an array (h, w[, 1 to 4]), a tensor ([B,] 1 or 3, H, W); arrays and
-    tensors are RGB, or BGR by `color`. A list of any of these, or an
-    iterator, which is asked for one at a time.
+    tensors are RGB, or BGR by `color`. A list of any of these, or an iterator, which is asked for one at a time; an item that cannot be
+    opened is a picture that cannot be read.
 
     A folder is read with all its folders, in natural order (2 before 10), one directory at a time; names mirror its tree. Hidden files and
     files that are neither pictures nor videos by their suffix are passed over.
@@ -93,11 +93,11 @@ def _of_path(text: str, stride: int) -> Stream:
         return _of_url(text, stride)
     if text == "-":
         return _of_stdin(stride)
-    if text.isdecimal() and not path.exists():
+    if text.isdecimal() and not os.path.exists(path):
         return _of_video(text, camera_frames(int(text), stride))
-    if path.is_dir():
+    if os.path.isdir(path):  # no error of absurd names
         return _of_folder(path, stride)
-    if path.is_file():
+    if os.path.isfile(path):
         return _of_text(path, stride) if path.suffix.lower() == ".txt" else _of_file(path, Path(path.name), stride)
     if glob.has_magic(text):
         return _of_glob(text, stride)
@@ -164,11 +164,11 @@ def _walk(folder: Path, below: Path, seen: set[tuple[int, int]]) -> Iterator[tup
 
 def _of_text(path: Path, stride: int) -> Stream:
     """Paths in a list file, one a line, relative to the file."""
-    return _of_lines(path.read_text(encoding="utf-8-sig"), path.parent, str(path), stride)
+    return _of_lines(os.fsdecode(path.read_bytes()), path.parent, str(path), stride)
 
 
 def _of_lines(text: str, base: Path, place: str, stride: int) -> Stream:
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
     items = [line if is_url(line) else str(base / line) for line in lines if line and not line.startswith("#")]
     if not items:
         raise DataError(f"{place}: expected a path to a picture on each line, found no line; add some")
@@ -200,11 +200,16 @@ def _reachable(path: Path, name: Path, stride: int) -> Stream:
     try:
         yield from _of_file(path, name, stride)
     except PellucidError as error:
-        yield Source(partial(_fail, str(error)), str(path), name)
+        yield _unread(error, str(path), name)
 
 
-def _fail(sentence: str) -> NoReturn:
-    raise DataError(sentence)
+def _unread(error: Exception, place: str, name: Path) -> Source:
+    """A picture that fails with `error` when it is read."""
+    return Source(partial(_fail, type(error) if isinstance(error, DataError) else DataError, str(error)), place, name)
+
+
+def _fail(kind: type[DataError], sentence: str) -> NoReturn:
+    raise kind(sentence)
 
 
 def _of_list(items: Iterable[Any], color: str, stride: int) -> Stream:
@@ -213,14 +218,29 @@ def _of_list(items: Iterable[Any], color: str, stride: int) -> Stream:
         raise UsageError(NOTHING)
     if isinstance(items, list) and all(_is_plain(item) for item in items):
         return _of_paths([os.fspath(item) for item in items], stride)
-    arrays = np.ndarray | Tensor
-    streams = (open_sources(item, color if isinstance(item, arrays) else "rgb", 1 if _is_still(item) else stride) for item in items)
+    streams = (_of_item(item, color, stride) for item in items)
     return _renamed(list(streams) if isinstance(items, list) else streams, set())
+
+
+def _of_item(item: Any, color: str, stride: int) -> Stream:
+    """As `open_sources`; what cannot be opened, or breaks off, is one picture that cannot be read."""
+    try:
+        stream = open_sources(item, color if isinstance(item, np.ndarray | Tensor) else "rgb", 1 if _is_still(item) else stride)
+    except (DataError, OSError) as error:
+        return iter([_unread(error, str(item), Path("unread.jpg"))])
+    return _to_the_end(stream, str(item)) if isinstance(item, str | Path | int) else stream
+
+
+def _to_the_end(stream: Stream, place: str) -> Stream:
+    try:
+        yield from stream
+    except (DataError, OSError) as error:
+        yield _unread(error, place, Path("unread.jpg"))
 
 
 def _is_plain(item: Any) -> bool:
     """Whether this is a picture or a video by its name alone."""
-    return isinstance(item, str | Path) and Path(item).suffix.lower() in SUFFIXES + VIDEOS and not Path(item).is_dir()
+    return isinstance(item, str | Path) and Path(item).suffix.lower() in SUFFIXES + VIDEOS and not os.path.isdir(Path(item))
 
 
 def _renamed(streams: Iterable[Stream], taken: set[Path]) -> Stream:
