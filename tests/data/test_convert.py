@@ -9,7 +9,7 @@ import torch
 from pellucid.data import open_dataset
 from pellucid.data.convert import convert
 from pellucid.data.readers import read_whole
-from pellucid.data.writers import WRITERS
+from pellucid.data.writers import WRITERS, plan_of
 from pellucid.data.writers.base import joined, rectangle_around
 from pellucid.errors import DataError, PellucidWarning, UsageError
 from pellucid.geometry import Rle
@@ -212,6 +212,10 @@ def test_what_is_lost_is_counted_and_strict_writes_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "same", "voc"]
     turned_set = dota(tmp_path / "dota", {"train": {"a": "5 5 30 10 28 20 3 15 ship 0\n"}, "val": {"v": ""}})
     assert set(convert(turned_set, tmp_path / "flat", "voc").lost) == {"turned"}
+    with pytest.raises(DataError, match=r"dota can hold, got .*'x'"):  # a quote at the end of a name is not read again
+        convert(source, tmp_path / "obb", "dota")
+    for file in (source / "annotations").iterdir():
+        text(file, file.read_text().replace("'x'", "x"))
     assert set(convert(source, tmp_path / "obb", "dota").lost) >= {"enclosed"}
     mixed = yolo(tmp_path / "mixed", {"train": {"a": "0 .5 .5 .5 .5\n"}, "val": {"v": ""}})
     assert convert(mixed, tmp_path / "m", "labelme").lost == {}
@@ -273,3 +277,59 @@ def test_labelme_flags_are_read(tmp_path):
     data = open_dataset(tmp_path, ("boxes", "polygons"))
     assert data.splits["train"].ignore.tolist() == [True, False]
     assert codes(data.all_findings())["ignored"] == 2
+
+
+def test_out_may_be_a_link_and_not_the_current_folder(tmp_path, monkeypatch):
+    source = yolo(tmp_path / "old", {"train": {"a": "0 .5 .5 .5 .5\n"}, "val": {"v": ""}})
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    convert(source, tmp_path / "link", "coco")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real/images/train/a.jpg").is_file()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match="other than the current one"):
+        convert(source, ".", "coco")
+    convert(source, "below", "coco")
+    assert (tmp_path / "here/below/images").is_dir()
+
+
+def test_ids_that_collide_are_numbered_on(tmp_path):
+    data = read_whole(coco_set(tmp_path))
+    train, val = data.splits["train"], data.splits["val"]
+    rows = [("train", train, 0), ("train", train, 0), ("train", val, 0), ("train", train, 1), ("train", val, 0)]
+    assert [item.image_id for item in plan_of("coco", data, rows)["train"]] == [70, 71, 5, 12, 72]
+    many = plan_of("coco", data, (("train", val, 0) for _ in range(300)))["train"]
+    assert [item.image_id for item in many] == list(range(5, 305))
+
+
+@pytest.mark.parametrize(
+    ("names", "refused"),
+    [
+        (("cat", " cat"), ("dota", "voc", "labelme")),
+        (("cat", ""), ("dota", "voc", "labelme")),
+        (("cat", "a\nb"), ("dota", "voc", "labelme")),
+        (("cat", "a\x01b"), ("voc",)),
+        (("a b", "a  b"), ("dota",)),
+        (("a  b", "a-b"), ("dota",)),
+        (("cat", "_background_"), ("labelme",)),
+        (("cat", "__ignore__"), ("labelme",)),
+        (("cat", "'dog'"), ("dota",)),
+        (("cat", "\ud800"), ("dota", "voc", "labelme")),
+        (("Cat", "cat", "a b", "a-b", "x  y", " z ", "1", "<&>"), ()),
+    ],
+)
+def test_names_that_a_reader_would_merge_or_drop_are_refused(names, refused, tmp_path):
+    categories = [{"id": i, "name": name} for i, name in enumerate(names)]
+    box = {"bbox": [5, 5, 20, 10], "area": 200, "iscrowd": 0}
+    notes = [{"id": i, "image_id": 0, "category_id": i, **box} for i in range(len(names))]
+    for split in ("train", "val"):
+        coco(tmp_path / "old", split, [{"id": 0, "file_name": f"{split}.jpg", "width": 60, "height": 40}], notes, categories)
+    for to in ("dota", "voc", "labelme"):
+        if to in refused:
+            with pytest.raises(DataError, match=f"expected class names that {to} (can hold|tells apart), got .*rename"):
+                convert(tmp_path / "old", tmp_path / to, to)
+            assert not (tmp_path / to).exists()
+        else:
+            convert(tmp_path / "old", tmp_path / to, to)
+            assert read_whole(tmp_path / to).splits["train"].labels.tolist() == list(range(len(names)))

@@ -83,3 +83,19 @@ def test_what_cannot_be_repaired_is_refused_and_nothing_is_written(tmp_path):
         repair(source, tmp_path / "old", ("boxes", "polygons"))
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert repair(source, tmp_path / "new", ("boxes",)).written.objects == {"train": 1, "val": 1}
+
+
+def test_only_exact_repeats_go(tmp_path):
+    size, box = {"width": 60, "height": 40}, [5, 5, 20, 10]
+    halves = [[5, 5, 25, 5, 25, 15]], [[5, 5, 25, 15, 5, 15]], [[5, 5, 25, 5, 25, 15]]
+    notes = [{"id": i, "segmentation": ring, "area": 100, "iscrowd": 0} for i, ring in enumerate(halves, 1)]
+    notes += [{"id": 4, "bbox": [30, 5, 20, 10], "area": 200, "iscrowd": 1}, {"id": 5, "bbox": [30, 5, 20, 10], "area": 200, "iscrowd": 0}]
+    notes = [{"image_id": 0, "category_id": 1, "bbox": box, **note} for note in notes]
+    for split in ("train", "val"):
+        coco(tmp_path / "old", split, [{"id": 0, "file_name": f"{split}.jpg", **size}], notes, [{"id": 1, "name": "cat"}])
+    fixed = repair(tmp_path / "old", tmp_path / "new")
+    assert [found.count for found, _ in fixed.changes if found.code == "duplicate"] == [1, 1]
+    index = read_whole(tmp_path / "new").splits["train"]
+    assert index.ignore.tolist() == [False, False, True, False]
+    masks = index.instances(0).shapes["polygons"].rasterise(40, 60)
+    assert (masks[0] != masks[1]).any()

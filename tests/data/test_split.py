@@ -13,7 +13,7 @@ from pellucid.data.split import deal, split
 from pellucid.data.stats import stats
 from pellucid.errors import DataError, UsageError
 
-from .make import text
+from .make import coco, text
 
 SHARES = {"train": 0.75, "val": 0.25}
 
@@ -147,3 +147,23 @@ def test_stats_count(tmp_path):
     assert "4 pictures in 2 groups show the same; 1 groups are in more than one split" in lines
     assert "1 (50.0%)" in lines
     assert stats(source, copies=False).content["copies"] is None
+
+
+def test_a_picture_with_other_objects_in_another_split_is_refused(tmp_path):
+    (tmp_path / "old/images").mkdir(parents=True)
+    for i in range(10):
+        scene(i).save(tmp_path / f"old/images/{i}.jpg")
+    kinds = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+    def label(name, numbers, kind):
+        images = [{"id": i, "file_name": f"{i}.jpg", "width": 60, "height": 40, "paint": False} for i in numbers]
+        notes = [{"id": i, "image_id": i, "category_id": kind, "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0} for i in numbers]
+        coco(tmp_path / "old", name, images, notes, kinds)
+
+    label("train", range(8), 1)
+    label("val", range(4, 10), 2)
+    with pytest.raises(DataError, match=r"4\.jpg: expected the same objects .* others in train than in val; bring"):
+        split(tmp_path / "old", tmp_path / "new", SHARES)
+    assert not (tmp_path / "new").exists()
+    label("val", range(4, 10), 1)
+    assert split(tmp_path / "old", tmp_path / "new", SHARES).classes["a"] == {"train": 8, "val": 2}

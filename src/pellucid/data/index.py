@@ -54,6 +54,12 @@ class Index:
                 shapes[name] = make(self.columns[name].span(first, last), self.keypoints)
         return Instances(labels, shapes, ignore=torch.from_numpy(self.ignore[own].copy()))
 
+    def content(self, position: int) -> tuple[bytes, ...]:
+        """All that is known of one object: equal where two objects are the same, whatever their image."""
+        own = slice(position, position + 1)
+        parts = [column[position] for _, column in sorted(self.columns.items())]
+        return tuple((part + 0).tobytes() for part in (self.labels[own], self.boxes[own], self.ignore[own], *parts))  # -0 is 0
+
     def class_counts(self) -> np.ndarray:
         """Objects of each class, ignored ones left out: (classes,) int64."""
         return np.bincount(self.labels[~self.ignore], minlength=len(self.names))

@@ -92,9 +92,9 @@ def repair(data: str | Path, out: str | Path, needs: tuple[str, ...] | None = No
 
 
 def _without_repeats(split: str, index: Index, found: list[Finding]) -> Index:
-    """The index less objects that repeat another of their image."""
+    """The index less objects that repeat another of their image in all that is known of them."""
     rows, log = index.image_rows(), Log(split)
-    again = repeats(rows, index)
+    again = _exact(rows, index)
     for position in again:
         log.add("duplicate", index.path(rows[position]))
     found += log.findings()
@@ -107,6 +107,18 @@ def _without_repeats(split: str, index: Index, found: list[Finding]) -> Index:
         ignore=index.ignore[keep],
         columns={name: column.take(keep) for name, column in index.columns.items()},
     )
+
+
+def _exact(rows: np.ndarray, index: Index) -> np.ndarray:
+    """Positions of objects that equal an earlier one of their image in class, box, ignore mark and every other column."""
+    again: list[int] = []
+    seen: set[tuple[object, ...]] = set()
+    for position in np.flatnonzero(np.isin(rows, rows[repeats(rows, index)])).tolist():
+        key = (int(rows[position]), index.content(position))
+        if key in seen:
+            again.append(position)
+        seen.add(key)
+    return np.array(again, np.int64)
 
 
 def _owned(splits: dict[str, Index], found: list[Finding]) -> Iterator[tuple[str, Index, int]]:

@@ -38,7 +38,8 @@ def split(
 ) -> Dealt:
     """Write the pictures of all splits at `data` to the new folder `out`, in the same format, dealt by `shares` ({split: share}, sum 1).
 
-    The same data, shares and seed give the same splits. UsageError where `out` holds files; DataError where a split would be empty.
+    The same data, shares and seed give the same splits. UsageError where `out` holds files; DataError where a split would be
+    empty, or where a picture stands in several splits with different objects.
     """
     target = check_out(out)
     dataset = open_for(data, needs)
@@ -65,12 +66,23 @@ def split(
 
 
 def _once(splits: Mapping[str, Index]) -> list[tuple[Index, int]]:
-    """Every picture once, whatever splits it is in."""
-    seen: dict[Path, tuple[Index, int]] = {}
-    for index in splits.values():
+    """Every picture once, whatever splits it is in; DataError where two of them know different objects of it."""
+    seen: dict[Path, tuple[str, Index, int]] = {}
+    for split, index in splits.items():
         for row in range(len(index)):
-            seen.setdefault(index.path(row), (index, row))
-    return list(seen.values())
+            path = index.path(row)
+            first, other, place = seen.setdefault(path, (split, index, row))
+            if other is not index and _contents(other, place) != _contents(index, row):
+                raise DataError(
+                    f"{path}: expected the same objects in every split that lists the picture, got others in {first} than in {split}; "
+                    "bring its labels together in one of them."
+                )
+    return [(index, row) for _, index, row in seen.values()]
+
+
+def _contents(index: Index, row: int) -> list[tuple[bytes, ...]]:
+    """What is known of the objects of one image, in an order of its own."""
+    return sorted(index.content(position) for position in range(int(index.start[row]), int(index.start[row + 1])))
 
 
 def _labels(index: Index, row: int) -> np.ndarray:

@@ -28,7 +28,7 @@ DELIVERS = ("boxes", "polygons", "keypoints")
 WHOLE = DELIVERS  # what is read where all is asked for
 _JSON_LIMIT, _LIST_LIMIT = 256 << 20, 1 << 24  # a JSON may hold its picture
 _CIRCLE = 64  # corners of the polygon that stands for a circle
-_NO_CLASS = ("__ignore__", "_background_")  # first lines of LabelMe's own labels.txt
+NO_CLASS = ("__ignore__", "_background_")  # first lines of LabelMe's own labels.txt
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _listed(file: Path) -> list[str]:
     if not file.is_file():
         return []
     lines = read_text(file, _LIST_LIMIT).decode(errors="replace").splitlines()
-    return [name for name in dict.fromkeys(map(str.strip, lines)) if name and name not in _NO_CLASS]
+    return [name for name in dict.fromkeys(map(str.strip, lines)) if name and name not in NO_CLASS]
 
 
 def _points_of(source: Path, shapes: Sequence[dict]) -> KeypointSpec:

@@ -21,6 +21,7 @@ from .base import Item, Plan, Writer, put_picture, things
 from .coco import Coco
 from .dota import Dota
 from .labelme import LabelMe
+from .names import check_names
 from .voc import Voc
 from .yolo import Yolo
 
@@ -44,10 +45,12 @@ class Written:
 
 
 def check_out(out: str | Path) -> Path:
-    """The folder to write into; UsageError unless it is new or empty."""
-    target = Path(os.path.abspath(os.path.expanduser(out)))
+    """The folder to write into, links followed; UsageError unless it is new or empty, and not the current one."""
+    target = Path(os.path.realpath(os.path.expanduser(out)))
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"out: expected a new or empty folder, got {target}, which holds files; choose another")
+    if target.is_dir() and os.path.samefile(target, os.curdir):
+        raise UsageError(f"out: expected a folder other than the current one, got {target}; name a new one in it")
     return target
 
 
@@ -56,13 +59,15 @@ def plan_of(to: str, dataset: DataSet, rows: Iterable[tuple[str, Index, int]]) -
     plan: dict[str, list[Item]] = {}
     taken: dict[str, set[Path]] = {}
     ids: dict[str, set[int]] = {}
+    last: dict[str, int] = {}  # the largest id of each split
     for split, index, row in rows:
         name = _inner_name(index, row, strip=dataset.format != "coco")
         free = unique_name(Path(name), taken.setdefault("" if WRITERS[to].one_folder else split, set()))
         used, image_id = ids.setdefault(split, set()), int(index.ids[row])
         if image_id in used:
-            image_id = max(used) + 1
+            image_id = last[split] + 1
         used.add(image_id)
+        last[split] = max(image_id, last.get(split, image_id))
         plan.setdefault(split, []).append(Item(index, row, free.as_posix(), image_id))
     return plan
 
@@ -83,8 +88,10 @@ def _inner_name(index: Index, row: int, strip: bool) -> str:
 def write_dataset(to: str, dataset: DataSet, plan: Plan, out: Path, link: bool = False, strict: bool = False) -> Written:
     """Write the pictures of `plan` and their labels in the format `to`; DataError if `strict` and something cannot be held.
 
-    All is written beside `out` first and moved there at the end, so that a failure leaves nothing.
+    DataError too where the format's reader would not find a class by its name again. All is written beside `out` first and moved there at
+    the end, so that a failure leaves nothing.
     """
+    check_names(to, dataset)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
