@@ -91,9 +91,8 @@ def test_training_is_the_same_to_the_bit(name, accumulate, how):
     assert [key for key, value in plain.items() if not torch.equal(value, captured[key])] == []
 
 
-@pytest.mark.parametrize("optimizer", ["musgd", "adamw"])
-def test_skipped_steps_and_optimizers(optimizer):
-    plain, captured = (trained("detect", how, precision="16", optimizer=optimizer) for how in ("none", "step"))
+def test_another_optimizer():
+    plain, captured = (trained("detect", how, optimizer="adamw") for how in ("none", "step"))
     assert all(torch.equal(value, state_of(captured)[key]) for key, value in state_of(plain).items())
     assert captured.updater.steps == plain.updater.steps == 6
 
@@ -101,8 +100,8 @@ def test_skipped_steps_and_optimizers(optimizer):
 def test_infinities_are_skipped_alike():
     def poisoned(how):
         step = TrainStep(make("detect", "16").detector, TASKS["detect"](), replace(make("detect", "16").config, capture=how), 3, "16", 8)
-        for number in range(6):
-            step.scaler.scale.fill_(1e30 if number == 4 else 256.0)
+        for number in range(4):
+            step.scaler.scale.fill_(1e30 if number == 2 else 256.0)
             step(batch_of("detect", number))
         return step
 
