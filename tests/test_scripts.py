@@ -82,17 +82,21 @@ class Fake:
             (folder / name).touch()
         return "\n".join(json.dumps({"objects": [0] * self.found}) for _ in names)
 
+    def export(self):
+        return json.dumps({"path": "best.onnx", "parity": {"largest": {"score": 1e-6}}})
 
-def test_the_demo_checks_trains_scores_and_predicts_in_that_order(demo, tmp_path, monkeypatch):
+
+def test_the_demo_checks_trains_scores_predicts_and_exports_in_that_order(demo, tmp_path, monkeypatch):
     job = demo.JOBS["segment"]
     fake = Fake(job, tmp_path, job.least)
     monkeypatch.setattr(demo, "pellucid", fake)
     lines = demo.demo("segment", tmp_path, short=True)
-    assert [verb for verb, _ in fake.said] == ["data check", "train", "val", "predict"]
+    assert [verb for verb, _ in fake.said] == ["data check", "train", "val", "predict", "export"]
     assert "task=segment" in fake.said[0][1]
     assert f"model={job.start}" in fake.said[1][1]
     assert "epochs=2" in fake.said[1][1]
     assert f"(2 pictures, 2 {job.objects})" in "\n".join(lines)
+    assert "best.onnx (largest differences: score 1e-06)" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(("score", "found", "said"), [(0.1, 1, "at least"), (float("nan"), 1, "at least"), (0.9, 0, "found")])
