@@ -11,6 +11,7 @@ from pellucid.numerics import islands
 from pellucid.numerics.noise import deterministic, measure, report, table
 from pellucid.numerics.tf32 import tf32_off
 from pellucid.tasks import TASKS
+from pellucid.train import capture
 from pellucid.train.floor import observed, primed, steps_of, yardstick
 from pellucid.train.step import TrainStep
 from tests.gpu.test_tasks import prepare
@@ -61,18 +62,27 @@ def test_four_steps_lie_below_the_bound(name, mode):
     assert verdict.passed
 
 
-def test_an_open_island_is_caught_in_a_recorded_network(monkeypatch):
-    """The backward of a recording made inside autocast, which is where other recorders make it."""
-    floor = floor_of("detect", "16")
+class Inside(capture.Graph):
+    """A recording made inside autocast, its backward pass too."""
+
+    def __init__(self, work, **how):
+        def inside():
+            with torch.autocast("cuda", torch.float16):
+                return work()
+
+        super().__init__(inside, **how)
+
+
+def test_an_open_island_is_caught_in_a_network_recorded_inside_autocast(monkeypatch):
+    """The closed island keeps its bits there; the open one does not."""
+    monkeypatch.setattr(capture, "Graph", Inside)
+    closed = verdict_of("detect", "16", "network")
     monkeypatch.setattr(islands, "_Island", Leaky)
-
-    def inside(step, loss):
-        with step.autocast():
-            loss.backward()
-
-    verdict = floor.judge("open", steps_of(partial(make, "detect", "16", device="cuda"), batches_of("detect"), inside)())
-    print(table([verdict]))
-    assert any(row.value > 0 for row in verdict.rows)
+    leaky = verdict_of("detect", "16", "network")
+    print(table([closed, leaky]))
+    assert closed.row("loss").value == 0
+    assert closed.row("whole").ratio <= 1
+    assert leaky.row("whole").value > closed.row("whole").value
 
 
 def test_a_stale_rate_is_caught(monkeypatch):
