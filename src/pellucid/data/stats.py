@@ -33,7 +33,8 @@ class Stats:
         """Text for people: pictures, objects, classes, copies."""
         head = self.content
         splits = head["splits"]
-        lines = [f"{head['data']} ({head['format']}, {len(head['classes'])} classes)", ""]
+        told = "three numbers: of pictures the least, the median, the most; of objects 5 %, the median, 95 %"
+        lines = [f"{head['data']} ({head['format']}, {len(head['classes'])} classes)", told, ""]
         names = ["split", "images", "empty", "objects", "ignored", "width", "height", "objects per image"]
         lines += table(names, iter([[name, *_picture_cells(part)] for name, part in splits.items()]))
         names = ["split", f"side at {head['imgsz']}", f"under {TINY:g} px", "small", "medium", "large", "width / height"]
