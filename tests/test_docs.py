@@ -2,12 +2,9 @@
 
 import logging
 import re
-import shlex
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
-import torch
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
@@ -18,19 +15,18 @@ from pellucid.data.samples import NAMES
 from pellucid.tasks import TASKS
 from pellucid.zoo import shipped_names
 
-ROOT = Path(__file__).parents[1]
+from .shown import ROOT, blocks, clone, lines, run, stand_ins, words_of
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(page, language):
-    return [text for _, kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
+NOT_RUN = {  # start of a line: why no test runs it
+    "make demo": "makes an environment; the gate runs it for every task",
+    "pellucid train model=detect-s data=shop.yaml device=0,1": "needs two GPUs",
+}
 
 
 def commands():
     """`.venv/bin/pellucid ...` names what is there or made on the page; `pellucid ...` may name a file of the reader's."""
-    lines = [line.strip() for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()]
-    return sorted({line for line in lines if line.startswith((".venv/bin/pellucid ", "pellucid "))})
+    return sorted({line for page in PAGES for line in lines(page) if words_of(line)})
 
 
 def snippets():
@@ -48,7 +44,7 @@ def test_there_is_something_to_hold():
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_is_one(line):
-    verb, rest = find_verb(shlex.split(line, comments=True)[1:])
+    verb, rest = find_verb(words_of(line))
     given = read_settings(verb, rest)
     assert len(given) == len(rest)
     merged(VERBS[verb].config(), given)
@@ -67,7 +63,7 @@ def test_folders_of_runs_are_made_before_they_are_named():
     named = 0
     for page in PAGES:
         made = set()
-        for line in (line.strip() for block in blocks(page, "sh") for line in block.splitlines()):
+        for line in lines(page):
             made |= set(re.findall(r"\bname=([\w-]+)", line))
             used = re.findall(r"(?:model|run|resume|other)=runs/\w+/([\w-]+)", line)
             for name in used if line.startswith(".venv/") else []:
@@ -76,23 +72,29 @@ def test_folders_of_runs_are_made_before_they_are_named():
     assert named >= 4
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if lines(page)], ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run_in_their_order(page, tmp_path, capsys):
+    """Those that the README shows too are run by its test."""
+    elsewhere = set(lines(ROOT / "README.md"))
+    with clone(tmp_path):
+        stand_ins(tmp_path)
+        for line in lines(page):
+            if line not in elsewhere and not line.startswith(tuple(NOT_RUN)):
+                assert words_of(line), f"{line}: neither run nor listed in NOT_RUN"
+                run(words_of(line), capsys)
+
+
+def test_what_is_not_run_still_stands_there():
+    shown = [line for page in PAGES for line in lines(page)]
+    assert [start for start in NOT_RUN if not any(line.startswith(start) for line in shown)] == []
+    assert [line for page in PAGES for block in blocks(page, "text") for line in block.splitlines() if line.startswith("pellucid ")] == []
+
+
 @pytest.mark.parametrize(("page", "text"), snippets())
-def test_every_snippet_runs(page, text, tmp_path, monkeypatch, capsys):
-    (tmp_path / "src").symlink_to(ROOT / "src")
-    monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    exec(compile(text, page.name, "exec"), {"__name__": "__main__"})
-    torch.set_num_threads(threads)
+def test_every_snippet_runs(page, text, tmp_path, capsys):
+    with clone(tmp_path):
+        exec(compile(text, page.name, "exec"), {"__name__": "__main__"})
     capsys.readouterr()
-
-
-def test_text_shown_as_a_command_is_one_too():
-    shown = [line for page in PAGES for block in blocks(page, "text") for line in block.splitlines() if line.startswith("pellucid ")]
-    assert shown
-    for line in shown:
-        verb, rest = find_verb(shlex.split(line)[1:])
-        read_settings(verb, rest)
 
 
 def test_the_site_builds_without_a_warning_and_has_every_setting(tmp_path):
