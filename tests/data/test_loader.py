@@ -1,5 +1,6 @@
 """Loaders on the shipped pictures: the same bytes for any workers, order by epoch, position kept."""
 
+import time
 from functools import cache
 
 import numpy as np
@@ -223,6 +224,22 @@ def test_a_batch_that_does_not_fit_takes_the_ordinary_way():
 def test_a_ring_that_would_take_much_of_the_memory_is_not_made(monkeypatch):
     monkeypatch.setattr("pellucid.data.ring.available_memory", lambda: 1 << 20)
     assert module(workers=2, ring=True).train_dataloader().ring is None
+
+
+@QUIET
+def test_only_the_wait_for_data_is_timed(monkeypatch):
+    """What the device takes to be done with a batch is no wait for pictures."""
+    loader = module(workers=1, ring=True).train_dataloader()
+    monkeypatch.setattr(loader.ring, "release", lambda: time.sleep(0.5))
+    batches = sum(1 for _ in loader)
+    assert batches == 4
+    assert 0 < loader.waited < 0.25 * batches
+    fast = loader.waited
+    stream = loader._stream
+    loader._stream = (time.sleep(0.5) or packed for packed in stream)
+    loader.keys.set_epoch(1)
+    assert sum(1 for _ in loader) == batches
+    assert loader.waited - fast > 0.49 * batches
 
 
 def keypoint_module(root, yaml, **augment):

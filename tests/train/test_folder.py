@@ -11,7 +11,7 @@ from pellucid.errors import MissingFileError, UsageError
 from pellucid.train.device import pick_device, pick_precision
 from pellucid.train.folder import find_run, new_folder, read_args, read_rows, whole_file, write_args, write_rows
 from pellucid.train.journal import Journal
-from pellucid.train.progress import LoaderClock, duration, words_of
+from pellucid.train.progress import duration, words_of
 
 
 def test_folders_are_numbered_unless_told_otherwise(tmp_path):
@@ -95,17 +95,6 @@ def test_devices_and_precisions():
     for text in ("gpu", "99", "0,1", "-1"):
         with pytest.raises(UsageError, match="device: expected"):
             pick_device(text)
-
-
-def test_only_the_wait_for_data_is_timed(monkeypatch):
-    now = iter([1.0, 3.5])
-    monkeypatch.setattr("pellucid.train.progress.time.perf_counter", lambda: next(now))
-    clock = LoaderClock()
-    clock.start("[_TrainingEpochLoop].train_dataloader_next")
-    clock.start("run_training_batch")
-    clock.stop("run_training_batch")
-    clock.stop("[_TrainingEpochLoop].train_dataloader_next")
-    assert clock.waited == 2.5
 
 
 def test_words():

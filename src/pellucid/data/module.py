@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -92,6 +93,7 @@ class EpochLoader(DataLoader):
     def __init__(self, data: TrainingSet, keys: EpochSampler, batch: int, ring: Ring | None = None, **settings: Any) -> None:
         self.keys, self.batch, self.ring = keys, batch, ring
         self.done = 0  # batches given out in this epoch
+        self.waited = 0.0  # seconds that the trainer has waited for batches
         self.starts = 0  # streams begun
         self._stream: Iterator[Packed] | None = None
         self._ready: tuple[int, int] | None = None  # epoch and keys done at which the stream stands; None within an epoch
@@ -108,7 +110,9 @@ class EpochLoader(DataLoader):
         self.done = skip // self.batch
         while self.done < len(self):
             self.done += 1
+            since = time.perf_counter()
             packed = next(self._stream)
+            self.waited += time.perf_counter() - since
             yield packed if self.ring is None else self.ring.fetch(packed)
             if self.ring is not None:
                 self.ring.release()

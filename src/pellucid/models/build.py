@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..assign.points import anchor_points
 from ..errors import UsageError
+from ..numerics.lanes import side_by_side
 from ..types import Dense, Output
 from .backbone import Backbone
 from .blocks import ConvUnit
@@ -40,10 +42,13 @@ class Detector(nn.Module):
             raise UsageError(f"the image size must be a multiple of {STRIDES[-1]}, got {height}x{width}; pad or resize the images")
         maps = self.neck(self.backbone(self._prepare(images)))
         points, strides = self.anchors([tuple(x.shape[-2:]) for x in maps], images.device)
-        many = None if self.many is None else Dense(self.many(maps), points, strides)
-        one = Dense(self.one([x.detach() for x in maps]), points, strides)
-        shared = {name: value for module in self.shared.values() for name, value in module(maps).items()}
-        return Output(many, one, shared, (height, width))
+        parts = [partial(self.one, [x.detach() for x in maps]), *(partial(module, maps) for module in self.shared.values())]
+        if self.many is not None:
+            parts.insert(0, partial(self.many, maps))
+        found = side_by_side(parts, [*maps, *self.parameters()], dict.values)
+        many = None if self.many is None else Dense(found.pop(0), points, strides)
+        one = Dense(found.pop(0), points, strides)
+        return Output(many, one, {name: value for part in found for name, value in part.items()}, (height, width))
 
     def anchors(self, sizes: list[tuple], device: torch.device) -> tuple[Tensor, Tensor]:
         """`anchor_points` of these map sizes, kept on the device."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from ..numerics.lanes import side_by_side
 from .blocks import ConvUnit
 
 STRIDES = (8, 16, 32)
@@ -59,9 +61,11 @@ class Branch(nn.Module):
         self.stems = nn.ModuleList(nn.ModuleList(StemLevel(stem, c, max(widths[0] // 4, stem.floor)) for c in widths) for stem in stems)
 
     def forward(self, maps: Sequence[Tensor]) -> dict[str, Tensor]:
-        outputs = {"cls": torch.cat([_rows(level(x)) for level, x in zip(self.classes, maps, strict=True)], 1)}
-        for levels in cast(list[nn.ModuleList], self.stems):
-            parts = [level(x) for level, x in zip(levels, maps, strict=True)]
+        chains = [(level, x) for levels in (self.classes, *self.stems) for level, x in zip(cast(nn.ModuleList, levels), maps, strict=True)]
+        found = side_by_side([partial(_run, level, x) for level, x in chains], [*maps, *self.parameters()], dict.values)
+        outputs: dict[str, Tensor] = {}
+        for start in range(0, len(found), len(maps)):  # the levels of one kind of output
+            parts = found[start : start + len(maps)]
             outputs |= {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
         return outputs
 
@@ -70,6 +74,11 @@ class Branch(nn.Module):
         for level in (module for module in self.stems.modules() if isinstance(module, StemLevel)):
             for name in names & set(level.last):
                 del level.last[name]
+
+
+def _run(level: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    found = level(x)
+    return {"cls": _rows(found)} if isinstance(found, Tensor) else found
 
 
 def _rows(x: Tensor) -> Tensor:

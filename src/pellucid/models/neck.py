@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from ..numerics.islands import autocast_off
 from .attention import PSABlock
 from .backbone import c3k2
 from .blocks import Bottleneck, C3k2, ConvUnit
@@ -37,4 +38,5 @@ class Neck(nn.Module):
 
 
 def _double(x: Tensor) -> Tensor:
-    return interpolate(x, scale_factor=2.0, mode="nearest")
+    with autocast_off(x.device):  # which would copy values to float32 that are only repeated
+        return interpolate(x, scale_factor=2.0, mode="nearest")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 
 import torch
 from torch import Tensor
+
+from ..numerics.lanes import side_by_side
 
 A, B, C = 3.4445, -4.7750, 2.0315
 STEPS = 5
@@ -51,8 +54,9 @@ class MatrixBatches:
         """`orthogonalise` of every matrix; `vector` holds all weights end to end in memory order, and so does the result."""
         padded = vector.new_zeros(self.total).index_copy_(0, self.index, vector)
         batches = padded.split([count * rows * columns for count, rows, columns in self.sizes])
-        done = [orthogonalise(batch.view(size)).flatten() for batch, size in zip(batches, self.sizes, strict=True)]
-        return torch.cat(done).index_select(0, self.index)
+        works = [partial(orthogonalise, batch.view(size)) for batch, size in zip(batches, self.sizes, strict=True)]
+        done = side_by_side(works, [padded], lambda matrices: [matrices])
+        return torch.cat([matrices.flatten() for matrices in done]).index_select(0, self.index)
 
 
 def common_sizes(sizes: Sequence[Size]) -> list[Size]:

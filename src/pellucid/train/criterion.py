@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from ..assign.aligned import align
 from ..losses.classes import sparse_bce
 from ..numerics.islands import autocast_off
+from ..numerics.lanes import side_by_side
 from ..tasks import Task
 from ..tasks.base import by_quality
 from ..types import Assignment, Dense, Output, Pairs, Targets
@@ -29,6 +31,9 @@ class BranchLoss:
     counts: Counts
     least: Mapping[str, float]  # floors of some means
     by_image: frozenset[str]  # means over images, which count only where the batch has a pair
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.sums.values(), *self.counts.values()]
 
     @property
     def weight(self) -> Tensor:
@@ -70,8 +75,12 @@ class Criterion:
             raise ValueError("training needs both branches of the head, got a fused model; build or load an unfused one")
         alone = {name: value.detach() if name in self.task.detached else value for name, value in output.shared.items()}
         with autocast_off(output.one.points.device):
-            many = self.branch(output.many, output.shared, targets, output.size, TOPK_MANY, single=False)
-            one = self.branch(output.one, alone, targets, output.size, TOPK_ONE, single=True)
+            works = [
+                partial(self.branch, output.many, output.shared, targets, output.size, TOPK_MANY, single=False),
+                partial(self.branch, output.one, alone, targets, output.size, TOPK_ONE, single=True),
+            ]
+            reads = [*output.many.outputs.values(), *output.one.outputs.values(), *output.shared.values()]
+            many, one = side_by_side(works, reads, BranchLoss.tensors)
         return many, one
 
     def branch(

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.profilers import Profiler
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
@@ -23,35 +22,19 @@ QUIET_S = 30.0  # seconds between plain lines within an epoch
 LOSS_STEPS = 50  # steps between reads of the losses, each of which waits for the device
 
 
-class LoaderClock(Profiler):
-    """Seconds that the loop has spent waiting for the next batch; a Lightning profiler that looks at nothing else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waited = 0.0
-        self._since = 0.0
-
-    def start(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self._since = time.perf_counter()
-
-    def stop(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self.waited += time.perf_counter() - self._since
-
-
 class Throughput(Callback):
     """Images a second over training batches alone: without those up to the first update (start-up) and without validation."""
 
-    def __init__(self, clock: LoaderClock) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
         self.images, self.seconds, self.waited = 0, 0.0, 0.0  # of the finished epochs
         self._started = False
         self._restored = 0  # updates done before this start
         self._mark: tuple[int, float, float] = (0, 0.0, 0.0)  # images, time, waited at the start of what is being measured
         self._images = 0
+        self._loader: Any = None
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+        self._loader = trainer.train_dataloader
         self._restored = self._restored if self._started else pl_module.optimizer_steps
         self._set_mark()
 
@@ -72,7 +55,11 @@ class Throughput(Callback):
     def current(self) -> tuple[int, float, float]:
         """Images, seconds, and seconds of waiting in this epoch so far."""
         images, since, waited = self._mark
-        return self._images - images, time.perf_counter() - since, self.clock.waited - waited
+        return self._images - images, time.perf_counter() - since, self._waited() - waited
+
+    def _waited(self) -> float:
+        """Seconds that the loop has waited for the next batch."""
+        return getattr(self._loader, "waited", 0.0)
 
     @property
     def images_per_s(self) -> float:
@@ -80,7 +67,7 @@ class Throughput(Callback):
         return self.images / self.seconds if self.images else math.nan
 
     def _set_mark(self) -> None:
-        self._mark = (self._images, time.perf_counter(), self.clock.waited)
+        self._mark = (self._images, time.perf_counter(), self._waited())
 
 
 class Report(Callback):

@@ -40,7 +40,7 @@ from .journal import Journal
 from .launch import launch
 from .module import DetectorModule, SummedDDP
 from .preflight import check_room, summary
-from .progress import LoaderClock, Report, Throughput
+from .progress import Report, Throughput
 from .ranks import gathered
 from .report import plot_curves, plot_labels, write_scores
 
@@ -246,8 +246,7 @@ def fit(
     config: TrainConfig, module: LightningModule, data: TrainingData, journal: Journal, score: Any, checkpoint: Path | None
 ) -> Throughput:
     """Run the epochs that are left."""
-    clock = LoaderClock()
-    throughput = Throughput(clock)
+    throughput = Throughput()
     callbacks: list[Callback] = [
         throughput,
         NonFinite(journal),
@@ -258,7 +257,7 @@ def fit(
     if config.plots and not checkpoint and journal.writes:
         callbacks.append(Previews(journal.folder, data.dataset.names))
     with quiet_lightning():
-        trainer = make_trainer(config, callbacks, clock, journal.folder)
+        trainer = make_trainer(config, callbacks, journal.folder)
         place(trainer, journal)
         gc.freeze()  # what lives to the end is not searched for garbage in every epoch
         try:
@@ -268,7 +267,7 @@ def fit(
     return throughput
 
 
-def make_trainer(config: TrainConfig, callbacks: list[Callback], clock: LoaderClock, folder: Path) -> Trainer:
+def make_trainer(config: TrainConfig, callbacks: list[Callback], folder: Path) -> Trainer:
     """Lightning's loop, bare: validation, checkpoints, logging and precision are ours."""
     devices = pick_devices(config.device)
     on_gpu = devices[0].type == "cuda"
@@ -278,7 +277,6 @@ def make_trainer(config: TrainConfig, callbacks: list[Callback], clock: LoaderCl
         strategy=SummedDDP(cluster_environment=LightningEnvironment()) if len(devices) > 1 else "auto",
         max_epochs=config.epochs,
         callbacks=callbacks,
-        profiler=clock,
         default_root_dir=folder,
         logger=False,
         enable_checkpointing=False,

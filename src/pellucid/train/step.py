@@ -12,6 +12,7 @@ from torch import Tensor
 from ..config import TrainConfig
 from ..models.blocks import statistics_held
 from ..models.build import Detector
+from ..numerics.casts import CastConvolutions
 from ..optim.ema import Ema
 from ..optim.gradients import FlatGradients
 from ..optim.scaler import LossScale
@@ -34,6 +35,7 @@ class TrainStep:
 
     def __init__(self, detector: Detector, task: Task, config: TrainConfig, nc: int, precision: str, iterations: int) -> None:
         self.detector, self.config, self.precision = detector, config, precision
+        self.network = detector if precision == "32" else CastConvolutions(detector, DTYPES[precision])
         self.criterion = Criterion(task, config.cls)
         self.names = self.criterion.names  # of the losses
         names, params = zip(*((n, p) for n, p in detector.named_parameters() if p.requires_grad), strict=True)
@@ -98,7 +100,7 @@ class TrainStep:
     def look_at(self, images: Tensor) -> Output:
         """The network's output under this run's precision."""
         with self.autocast():
-            output: Output = self.detector(images)
+            output: Output = self.network(images)
         return output
 
     def score(self, output: Output, targets: Targets, images: int, counts: Both | None) -> tuple[Tensor, Both]:
