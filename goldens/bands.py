@@ -24,7 +24,7 @@ TASKS = ("detect", "segment", "pose", "obb")
 
 
 def command(task: str, seeds: Sequence[int]) -> list[str]:
-    return [sys.executable, str(OVERFIT), f"task={task}", f"seeds={','.join(map(str, seeds))}"]
+    return [sys.executable, str(OVERFIT), f"task={task}", f"seeds={','.join(map(str, seeds))}", "capture=step"]
 
 
 def measure(task: str, seeds: Sequence[int]) -> dict[str, Any]:

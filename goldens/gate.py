@@ -32,7 +32,12 @@ from bands import TASKS, device_and_versions  # noqa: E402
 PART_SECONDS = 540  # what one part may take
 PLANNED_SECONDS = 420  # what its steps are expected to take
 EXPECTED = {"tests": 60, "golden": 60, "notebook": 75}  # seconds of a step
-LONGER = {"tests/gpu/test_tasks.py": 150}  # steps that take more
+LONGER = {
+    "tests/gpu/test_tasks.py": 150,
+    "tests/gpu/test_noise.py": 120,
+    "tests/gpu/test_capture.py": 240,
+    "tests/gpu/test_replay.py": 400,
+}  # steps that take more
 NOTEBOOKS = ("demo_detect", "demo_segment", "demo_keypoints", "demo_obb", "development_gates")
 NO_TESTS = 5  # pytest's exit code, and that of a golden that has not been made
 SOURCES = ("src", "tests", "goldens", "notebooks", "bench")

@@ -214,4 +214,4 @@ def test_bands_that_are_there_came_from_an_accelerator(bands):
 
 def test_bands_name_every_task_and_settings_of_the_bench(bands):
     assert set(bands.TASKS) == set(TASKS)
-    assert bands.command("obb", (0, 1))[1:] == [str(ROOT / "bench" / "overfit.py"), "task=obb", "seeds=0,1"]
+    assert bands.command("obb", (0, 1))[1:] == [str(ROOT / "bench" / "overfit.py"), "task=obb", "seeds=0,1", "capture=step"]

@@ -1,6 +1,5 @@
-"""Recorded steps on a GPU: the same numbers as eager ones, measured against the noise floor; skips, rungs, memory, another device."""
+"""Recorded steps on a GPU: what must be caught, skips, rungs, memory, another device."""
 
-import json
 from dataclasses import replace
 from functools import cache, partial
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from pellucid.numerics import islands
-from pellucid.numerics.noise import deterministic, measure, report, table
+from pellucid.numerics.noise import deterministic, measure, table
 from pellucid.numerics.tf32 import tf32_off
 from pellucid.tasks import TASKS
 from pellucid.train import capture
@@ -43,23 +42,6 @@ def verdict_of(name, precision, mode, count=1):
     with tf32_off(), deterministic():
         seen = steps_of(partial(captured, name, precision, mode), batches_of(name, count))()
     return floor_of(name, precision, count).judge(f"{name} {precision} {mode}", seen)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("precision", ["32", "16", "bf16"])
-@pytest.mark.parametrize("name", sorted(TASKS))
-def test_one_step_lies_below_the_bound(name, precision, mode):
-    verdict = verdict_of(name, precision, mode)
-    print(table([verdict]), json.dumps(report([verdict], "cuda")), sep="\n")
-    assert verdict.passed
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", sorted(TASKS))
-def test_four_steps_lie_below_the_bound(name, mode):
-    verdict = verdict_of(name, "32", mode, 4)
-    print(table([verdict]))
-    assert verdict.passed
 
 
 class Inside(capture.Graph):
