@@ -61,6 +61,11 @@ class Growing:
             self._values.extend(row)
         self._ends.append(len(self._values))
 
+    def extend(self, values: np.ndarray, lengths: np.ndarray) -> None:
+        """Many rows end to end."""
+        self._ends.extend((np.cumsum(lengths) + len(self._values)).tolist())
+        self._values.frombytes(np.ascontiguousarray(values, np.float32).tobytes())
+
     def build(self) -> Ragged:
         return Ragged(np.array(self._values, np.float32), np.array(self._ends, np.int64))
 

@@ -167,6 +167,15 @@ class IndexBuilder:
         self._ignore.append(ignore)
         self._start[-1] = len(self._labels)
 
+    def objects(self, labels: Sequence[int], boxes: np.ndarray, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Adds n objects that count to the image begun last; `boxes` (n, 4), `columns` the rows of each end to end and their lengths."""
+        for name, column in self._columns.items():
+            column.extend(*columns[name])
+        self._labels.extend(labels)
+        self._boxes.frombytes(np.ascontiguousarray(boxes, np.float32).tobytes())
+        self._ignore.frombytes(bytes(len(labels)))
+        self._start[-1] = len(self._labels)
+
     def build(self, names: Sequence[str], category_ids: Sequence[int], findings: tuple[Finding, ...] = ()) -> Index:
         root = Path(os.fsdecode(self._root))
         columns = dict(finish(name, column.build()) for name, column in self._columns.items())

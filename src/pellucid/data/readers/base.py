@@ -16,6 +16,7 @@ from ..images import SUFFIXES, Header, read_header
 ALIASES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 OTHER_PICTURES = (".gif", ".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".psd")
 _YAML_LIMIT = 4 << 20
+_FIRST = 1 << 14  # bytes: few label files are larger
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,12 @@ def probe(path: str | Path, log: Log) -> Header | None:
     return None
 
 
-def read_text(path: Path, limit: int) -> bytes:
+def read_text(path: str | Path, limit: int) -> bytes:
     """Bytes of a small text file without a byte-order mark; DataError if it is large or binary."""
     try:
         with open(path, "rb") as file:
-            data = file.read(limit + 1)
+            data = file.read(_FIRST)  # as much memory is set aside as is asked for
+            data += file.read(limit + 1 - len(data)) if len(data) == _FIRST else b""
     except FileNotFoundError:
         raise MissingFileError(f"{path}: expected a file, but it is not there; check the path.") from None
     except OSError as error:

@@ -261,12 +261,17 @@ def place_corners(corners: Array | None, size: tuple[int, int], changed: Counter
     x1, y1, x2, y2 = bounds([corners])
     if x2 <= 0 or y2 <= 0 or x1 >= size[1] or y1 >= size[0]:
         raise Unusable("outside")
-    first, second = corners[2] - corners[0], corners[3] - corners[1]
-    middle = corners[0] + corners[2] - corners[1] - corners[3]
-    long = max(np.hypot(*first), np.hypot(*second))
-    if max(np.hypot(*middle), abs(np.hypot(*first) - np.hypot(*second))) > max(SKEW * long, 2 * OVERHANG):
+    if not_rectangle(corners):
         changed["not-rectangle"] = 1
     return corners
+
+
+def not_rectangle(corners: Array) -> Array:
+    """Whether corners (..., 4, 2) are farther off a rectangle than a drawn or rounded one may be."""
+    a, b, c, d = np.moveaxis(corners, -2, 0)
+    first, second, middle = (np.hypot(side[..., 0], side[..., 1]) for side in (c - a, d - b, a + c - b - d))
+    off: Array = np.maximum(middle, np.abs(first - second)) > np.maximum(SKEW * np.maximum(first, second), 2 * OVERHANG)
+    return off
 
 
 def place_points(points: Array | None, spec: KeypointSpec, size: tuple[int, int], changed: Counter[str]) -> Array:

@@ -16,6 +16,7 @@ from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
 from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, root_of, splits_of, walk
 from .place import Canvas
+from .yolo_plain import read_plain
 from .yolo_rows import READERS, RowError, parse, points_of
 
 DELIVERS = tuple(READERS)
@@ -81,8 +82,8 @@ class _Split:
 
     def __init__(self, root: Path, split: str, classes: dict[int, str], request: Request, points: KeypointSpec | None) -> None:
         self.root, self.split, self.classes = root, split, classes
-        self.contiguous = {class_id: i for i, class_id in enumerate(classes)}
-        self.reader, self.points = READERS[request.needs[-1]], points
+        self.contiguous: dict[float, int] = {class_id: i for i, class_id in enumerate(classes)}
+        self.kind, self.reader, self.points = request.needs[-1], READERS[request.needs[-1]], points
         self.columns = request.columns()
         self.log, self.builder = Log(split), IndexBuilder(root, self.columns, points if "keypoints" in request.needs else None)
         self.listings: dict[str, Listing] = {}
@@ -192,18 +193,35 @@ class _Split:
             return
         label = self._label(path)
         try:
-            lines = read_text(Path(label), _LABEL_LIMIT).splitlines() if label else []
+            data = read_text(label, _LABEL_LIMIT) if label else b""
         except DataError as error:
             self.log.add("label-unreadable", str(error))
             return
         self.builder.image(path, header.size)
+        rows = {number: fields for number, line in enumerate(data.splitlines(), 1) if (fields := line.split())}
+        self.rows += len(rows)
+        if not rows or self._all_plain(rows, data, header.size, label):
+            return
         canvas = Canvas(header.size, self.log, self.columns, self.points)
-        for number, line in enumerate(lines, 1):
-            if fields := line.split():
-                self._row(fields, canvas, f"{label}:{number}")
+        for number, fields in rows.items():
+            self._row(fields, canvas, f"{label}:{number}")
+
+    def _all_plain(self, rows: dict[int, list[bytes]], data: bytes, size: tuple[int, int], label: str | None) -> bool:
+        """Adds all rows of a file at once where each is as it should be."""
+        plain = None if b"_" in data else read_plain([*rows.values()], self.kind, size, self.points)
+        try:
+            labels = [self.contiguous[float(fields[0])] for fields in rows.values()] if plain else []
+        except (KeyError, ValueError):
+            return False
+        if plain is None:
+            return False
+        self.builder.objects(labels, plain.boxes, plain.columns)
+        numbers = [*rows] if plain.skewed else []
+        for position in plain.skewed:
+            self.log.add("not-rectangle", f"{label}:{numbers[position]}")
+        return True
 
     def _row(self, fields: list[bytes], canvas: Canvas, where: str) -> None:
-        self.rows += 1
         try:
             class_id, values = parse(fields)
             drawn, code = self.reader(values, canvas.size, self.points)

@@ -19,8 +19,8 @@ from .place import Drawn
 
 BOX_FIELDS, CORNER_FIELDS, POLYGON_FIELDS = 5, 9, 7  # the last at least
 MAX_POINTS = 1024  # keypoints of one object
-_SLACK = 0.5  # how far a box may lie outside [0, 1] before it cannot be normalised
-_REACH = 2.0  # the same for a corner or a point
+SLACK = 0.5  # how far a box may lie outside [0, 1] before it cannot be normalised
+REACH = 2.0  # the same for a corner or a point
 
 Size = tuple[int, int]  # height, width
 Reading = tuple[Drawn, str]  # an object in pixels, and the code of what is to be said about its row
@@ -46,7 +46,7 @@ def parse(fields: Sequence[bytes]) -> tuple[int, list[float]]:
 def read_box(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
     """The box of a row; that around a polygon or corners, and the first four values of a row with keypoints."""
     count = len(values) + 1
-    if count == BOX_FIELDS or _has_points(count, points):
+    if count == BOX_FIELDS or has_points(count, points):
         return Drawn(_box(values[:4], size)), ""
     if count >= POLYGON_FIELDS and count % 2:
         return Drawn(rings=[_scaled(values, size)]), "row-polygon"
@@ -75,15 +75,15 @@ def read_points(values: list[float], size: Size, points: KeypointSpec | None) ->
     count = len(values) + 1
     if count == BOX_FIELDS:
         raise RowError("row-box", "5 fields")
-    if count != _pose_fields(points):
+    if count != pose_fields(points):
         shape = f"class cx cy w h and {points.points} x {points.dims}"
-        raise RowError("row-fields", f"{count} fields where a row has {_pose_fields(points)}: {shape}")
+        raise RowError("row-fields", f"{count} fields where a row has {pose_fields(points)}: {shape}")
     rows = np.empty((points.points, 3))
     rows[:, : points.dims] = np.array(values[4:]).reshape(points.points, points.dims)
     if points.dims == 2:
         rows[:, 2] = np.where((rows[:, :2] == 0).all(1), 0, 2)
     seen = rows[rows[:, 2] > 0, :2]
-    if seen.size and (seen.min() < -_REACH or seen.max() > 1 + _REACH):
+    if seen.size and (seen.min() < -REACH or seen.max() > 1 + REACH):
         raise RowError("row-range", f"a point at {seen.min():g} or {seen.max():g}")
     with np.errstate(over="ignore", invalid="ignore"):
         rows[:, :2] *= (size[1], size[0])
@@ -134,23 +134,24 @@ def _outline_fields(values: Sequence[float], points: KeypointSpec | None) -> int
     count = len(values) + 1
     if count == BOX_FIELDS:
         raise RowError("row-box", "5 fields")
-    if points is not None and _has_points(count, points):
+    if points is not None and has_points(count, points):
         raise RowError("row-points", f"{count} fields: class cx cy w h and {points.points} x {points.dims}")
     return count
 
 
-def _has_points(count: int, points: KeypointSpec | None) -> bool:
+def has_points(count: int, points: KeypointSpec | None) -> bool:
     """Whether a row of `count` fields is one with the data's keypoints."""
-    return points is not None and count == _pose_fields(points)
+    return points is not None and count == pose_fields(points)
 
 
-def _pose_fields(points: KeypointSpec) -> int:
+def pose_fields(points: KeypointSpec) -> int:
+    """The number of fields of a row with a box and keypoints."""
     return BOX_FIELDS + points.points * points.dims
 
 
 def _box(values: Sequence[float], size: Size) -> tuple[float, float, float, float]:
     cx, cy, w, h = values
-    if min(cx, cy) < -_SLACK or max(cx, cy, w, h) > 1 + _SLACK:
+    if min(cx, cy) < -SLACK or max(cx, cy, w, h) > 1 + SLACK:
         raise RowError("row-range", " ".join(f"{value:g}" for value in values))
     height, width = size
     return (cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height
@@ -158,7 +159,7 @@ def _box(values: Sequence[float], size: Size) -> tuple[float, float, float, floa
 
 def _scaled(values: Sequence[float], size: Size) -> np.ndarray:
     """Points (p, 2) in pixels."""
-    if min(values) < -_REACH or max(values) > 1 + _REACH:
+    if min(values) < -REACH or max(values) > 1 + REACH:
         raise RowError("row-range", f"values from {min(values):g} to {max(values):g}")
     return np.array(values).reshape(-1, 2) * (size[1], size[0])
 
