@@ -1,23 +1,28 @@
 """Task-aligned assignment with small-target candidates, for both branches (arXiv 2108.07755; arXiv 2606.03748, Eq. 4-6).
 
 Static shapes throughout: N objects x k slots an image, whatever the boxes are. Objects are looked at in chunks: a crowd costs
-time, not memory.
+time, not memory. On a GPU, tasks that name a form are claimed for by `kernels`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ..errors import PellucidWarning
 from ..numerics.islands import full
 from ..types import Assignment, Dense, Targets
 
 ALPHA, BETA = 0.5, 6.0  # t = p^alpha u^beta
 CHUNK = 1 << 24  # (image, object, anchor) triples looked at in one pass, divided by the cost of one
+FORMS = {"boxes": 0, "rboxes": 1, "keypoints": 2}  # comparisons that have a kernel, and their numbers in `comparisons`
 LOOK = 3  # times topk candidates get the second look of an Overlap that has one
 
 
@@ -42,6 +47,12 @@ class Comparison(Protocol):
     @property
     def far(self) -> bool: ...
 
+    @property
+    def form(self) -> str | None: ...
+
+    @property
+    def numbers(self) -> tuple[float, ...]: ...
+
 
 @dataclass(frozen=True)
 class _Claims:
@@ -64,7 +75,7 @@ def align(
     An anchor claimed more than once goes to the object with the largest u among all whose window holds it.
     Weights are q = t max(u) / (max(t) + 1e-9), maxima over an object's anchors (TOOD, 3.3).
     """
-    logits, points = full(dense.outputs["cls"]), dense.points
+    logits, points = dense.outputs["cls"], dense.points
     claims = _claim(dense, shapes, shared, targets, overlap, min(topk, points.shape[0]))
     batch, objects, k = claims.anchor.shape
     anchor, claimed = claims.anchor.flatten(1), claims.valid.flatten(1)  # (B, P)
@@ -72,8 +83,7 @@ def align(
     contested = torch.zeros_like(claims.best).scatter_add(1, anchor, claimed.to(claims.best.dtype)).gather(1, anchor) > 1
     owner = torch.where(contested, claims.holder.gather(1, anchor), own)
     u = torch.where(contested, claims.best.gather(1, anchor), claims.similarity.flatten(1)) * claimed
-    score = logits.flatten(1).gather(1, anchor * logits.shape[-1] + targets.labels.gather(1, owner)).sigmoid()
-    t = score**ALPHA * u**BETA
+    t = _scores(logits, anchor, targets.labels.gather(1, owner)) * u**BETA
     kept = claimed & _first(anchor, claimed, points.shape[0])
     if single:
         strongest = kept & (t == _largest(t, owner, kept, objects).gather(1, owner))
@@ -84,6 +94,63 @@ def align(
 
 
 def _claim(dense: Dense, shapes: Values, shared: Values, targets: Targets, overlap: Comparison, k: int) -> _Claims:
+    """By the kernel where it can, else by comparing all with all."""
+    sound = overlap.form is not None and dense.points.is_cuda and all(value.dtype == torch.float32 for value in shapes.values())
+    kernels = _kernels() if sound else None
+    if kernels is None:
+        return _compare_all(dense, shapes, shared, targets, overlap, k)
+    return _claim_inside(kernels, dense, shapes, shared, targets, overlap, k)
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The GPU kernels; None, with a warning, where they cannot be compiled: they need Triton and a C compiler."""
+    try:
+        from . import kernels
+
+        kernels.probe()
+    except Exception as error:  # whatever a missing part of the tool chain raises
+        reason = str(error).strip().split("\n")[0][:120]
+        warnings.warn(
+            PellucidWarning(f"assignment: expected Triton and a C compiler, got {type(error).__name__} ({reason}); training is slower"),
+            stacklevel=2,
+        )
+        return None
+    return kernels
+
+
+def _claim_inside(
+    kernels: ModuleType, dense: Dense, shapes: Values, shared: Values, targets: Targets, overlap: Comparison, k: int
+) -> _Claims:
+    """The same claims by a kernel that looks at the windows alone.
+
+    With a second look, it gives the candidates to look at and the k next: those that nobody looks at keep half of their u, and so
+    their order.
+    """
+    count, anchors = targets.labels.shape[1], dense.points.shape[0]
+    looks = min(LOOK * k, anchors) if overlap.refine is not None else 0
+    known, share = (min(looks + k, anchors), 0.5) if looks else (k, 1.0)
+    anchor, u, t, held = kernels.claim((overlap.form, overlap.numbers), dense, shapes, targets, known, share)
+    if overlap.refine is not None:
+        rows = _gather_looked(dense, shapes, anchor[..., :looks])
+        second = torch.nn.functional.pad(overlap.refine(rows, shared, targets.truth), (0, known - looks))
+        u = torch.where(u >= 0, (u + second) / 2, u)
+        objects = torch.arange(count, device=u.device)[:, None]
+        held = held.scatter_reduce(1, anchor.flatten(1), kernels.pack(u, objects, count).flatten(1), "amax")
+        labels = targets.labels.repeat_interleave(known, 1)
+        t, which = _best(u, _scores(dense.outputs["cls"], anchor.flatten(1), labels).view_as(u), k)
+        anchor, u = anchor.gather(-1, which), u.gather(-1, which)
+    best, holder = kernels.unpack(held, count)
+    return _Claims(anchor, u, ((t >= 0) if overlap.far else (t > 0)) & (t < torch.inf), best, holder)
+
+
+def _scores(logits: Tensor, anchor: Tensor, label: Tensor) -> Tensor:
+    """p^0.5 in at least float32 of logits (B, A, C) at anchor and label, (B, P) each."""
+    rows = torch.arange(len(logits), device=logits.device)[:, None]
+    return full(logits[rows, anchor, label]).sigmoid() ** ALPHA
+
+
+def _compare_all(dense: Dense, shapes: Values, shared: Values, targets: Targets, overlap: Comparison, k: int) -> _Claims:
     logits = full(dense.outputs["cls"])
     batch, anchors, _ = logits.shape
     by_class = logits.transpose(1, 2)
@@ -127,10 +194,14 @@ def _refined(
 ) -> Tensor:
     """The mean of u and a second look at the best candidates of each object; -1 stays outside the window, (B, n, A)."""
     _, anchor = _best(u, score, looks)  # (B, n, r)
-    outputs = {name: value for name, value in dense.outputs.items() if name != "cls"}
-    rows = {name: _gather(value, anchor) for name, value in {**outputs, **shapes}.items()}
-    second = torch.zeros_like(u).scatter(-1, anchor, refine(rows, shared, objects))
+    second = torch.zeros_like(u).scatter(-1, anchor, refine(_gather_looked(dense, shapes, anchor), shared, objects))
     return torch.where(u >= 0, (u + second) / 2, u)
+
+
+def _gather_looked(dense: Dense, shapes: Values, anchor: Tensor) -> Values:
+    """Outputs but the logits, and shapes, of anchor (B, n, r)."""
+    outputs = {name: value for name, value in dense.outputs.items() if name != "cls"}
+    return {name: _gather(value, anchor) for name, value in {**outputs, **shapes}.items()}
 
 
 def _gather(values: Tensor, anchor: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..assign.aligned import FORMS
+from ..errors import UsageError
 from ..geometry import Shape
 from ..geometry.suppress import box_nms
 from ..models.head import Stem
@@ -24,6 +26,8 @@ class Overlap:
     `inside(points, strides, truth)`: anchor centres (A, 2), their strides (A,), objects {(B, n, ...)} -> (B, n, A) bool, the candidates.
     `refine(rows, shared, truth)`: a second look at the 3 x topk best candidates of each object, outputs and shapes gathered for them
     {(B, n, r, ...)} -> (B, n, r) in [0, 1]; u is then the mean of both, 0 for the second where nobody looked.
+    `form` names what compares and looks inside as both functions do in one GPU kernel (`assign/comparisons.py`), `numbers` are its own;
+    without a form the functions themselves do it on a GPU too.
     """
 
     similarity: Callable[[Values, Values], Tensor]
@@ -31,6 +35,12 @@ class Overlap:
     refine: Callable[[Values, Values, Values], Tensor] | None = None
     cost: int = 1  # numbers that one comparison of an object with an anchor holds at once
     far: bool = True  # whether a candidate so far off that t is 0 may be a pair; its q is 0, so terms of q do not feel it
+    form: str | None = None
+    numbers: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.form is not None and self.form not in FORMS:
+            raise UsageError(f"form: expected {' or '.join(FORMS)}, got {self.form!r}; leave it out for a comparison of your own")
 
 
 def by_quality(pairs: Pairs) -> Tensor:

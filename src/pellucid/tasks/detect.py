@@ -30,7 +30,7 @@ def detect(box: float = 7.5, l1: float = 1.5, l1_units: str = "image") -> Task:
         kinds={"boxes": Boxes},
         targets=no_targets,
         shapes=box_shapes,
-        overlap=Overlap(box_similarity, box_window),
+        overlap=Overlap(box_similarity, box_window, form="boxes", numbers=(SMALLEST_WINDOW,)),
         terms=(Term("box", box, ciou_loss), Term("l1", l1, L1_LOSSES[l1_units])),
         finish=finish_boxes,
         metrics=("box",),

@@ -44,7 +44,7 @@ def obb(box: float = 7.5, l1: float = 1.5, l1_units: str = "image", l1_form: str
         kinds={"boxes": Boxes, "rboxes": RBoxes},
         targets=rbox_targets,
         shapes=rbox_shapes,
-        overlap=Overlap(rbox_similarity, rbox_window, cost=6),
+        overlap=Overlap(rbox_similarity, rbox_window, cost=6, form="rboxes", numbers=(SMALLEST_WINDOW, SMALLEST_SIDE)),
         terms=(
             Term("box", box, probiou_loss),
             Term("l1", l1, L1_LOSSES[l1_form, l1_units]),

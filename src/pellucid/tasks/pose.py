@@ -22,7 +22,7 @@ from ..numerics.constants import constant
 from ..numerics.islands import full
 from ..types import Instances
 from .base import Overlap, Task, Term, by_pair
-from .detect import BOX_STEM, L1_LOSSES, box_shapes, box_similarity, box_window
+from .detect import BOX_STEM, L1_LOSSES, SMALLEST_WINDOW, box_shapes, box_similarity, box_window
 
 AREA_SHARE = 0.53  # of the box: the object's own area, as the assigner's OKS takes it
 RANGE = (2.0, 12.0)  # sqrt(w h) in strides that a level answers for
@@ -74,7 +74,14 @@ def pose(**told: Any) -> Task:
         kinds={"boxes": Boxes, "keypoints": Keypoints},
         targets=partial(keypoint_targets, points=spec.points),
         shapes=partial(keypoint_shapes, dims=spec.dims),
-        overlap=Overlap(partial(keypoint_similarity, sigmas=spec.sigmas), level_window, cost=4 * spec.points, far=settings.teach_far),
+        overlap=Overlap(
+            partial(keypoint_similarity, sigmas=spec.sigmas),
+            level_window,
+            cost=4 * spec.points,
+            far=settings.teach_far,
+            form="keypoints",
+            numbers=(SMALLEST_WINDOW, *RANGE, AREA_SHARE, *spec.sigmas),
+        ),
         terms=tuple(term for term in pose_terms(settings, spec) if term.gain),
         finish=partial(finish_keypoints, skeleton=spec.skeleton, dims=spec.dims),
         metrics=("pose", "box"),

@@ -19,7 +19,7 @@ from ..models.head import Stem
 from ..models.proto import PROTOTYPES, Prototypes
 from ..types import Instances, Targets
 from .base import Overlap, SharedTerm, Task, Term, by_pair, by_quality
-from .detect import BOX_STEM, L1_LOSSES, box_shapes, box_similarity, box_window
+from .detect import BOX_STEM, L1_LOSSES, SMALLEST_WINDOW, box_shapes, box_similarity, box_window
 
 COEFFICIENT_STEM = Stem({"coefficients": PROTOTYPES}, floor=32)
 WEIGHTS = {"pair": by_pair, "quality": by_quality}
@@ -59,7 +59,7 @@ def segment(**told: Any) -> Task:
         kinds={"boxes": Boxes, "masks": Masks},
         targets=mask_targets,
         shapes=box_shapes,
-        overlap=Overlap(box_similarity, box_window, look, far=settings.teach_far),
+        overlap=Overlap(box_similarity, box_window, look, far=settings.teach_far, form="boxes", numbers=(SMALLEST_WINDOW,)),
         terms=(
             Term("box", settings.box, ciou_loss),
             Term("l1", settings.l1, L1_LOSSES[settings.l1_units]),
