@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -143,25 +144,32 @@ def captions(instances: Instances, names: Sequence[str]) -> list[tuple[str, ...]
 
 
 def contact_sheet(
-    images: Sequence[np.ndarray],
+    images: Iterable[np.ndarray],
     instances: Sequence[Instances],
     names: Sequence[str],
     columns: int = 4,
     tile: int = 480,
     labels: bool = True,
 ) -> Image.Image:
-    """Pictures with their objects, named if `labels`, `columns` to a row, each fitted into `tile` x `tile` pixels."""
-    columns = max(1, min(columns, len(images)))
-    rows = max(1, -(-len(images) // columns))
+    """Pictures with their objects, named if `labels`, `columns` to a row, each fitted into `tile` x `tile` pixels.
+
+    Of `images` each is asked for when its turn comes, and let go before the next: one picture is in memory, however many there are.
+    """
+    columns = max(1, min(columns, len(instances)))
+    rows = max(1, -(-len(instances) // columns))
     step = tile + GAP
     sheet = Image.new("RGB", (columns * step - GAP, rows * step - GAP), (255, 255, 255))
-    for number, (image, objects) in enumerate(zip(images, instances, strict=True)):
-        gain = tile / max(image.shape[:2])
-        width, height = (max(1, round(side * gain)) for side in image.shape[1::-1])
-        small = Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR)
-        drawn = draw(np.asarray(small), objects.warp(scaling(gain, gain)), names, labels)
+    for number, (small, gain) in enumerate(map(_fitted, images, repeat(tile))):
+        drawn = draw(small, instances[number].warp(scaling(gain, gain)), names, labels)
         sheet.paste(Image.fromarray(drawn), (number % columns * step, number // columns * step))
     return sheet
+
+
+def _fitted(image: np.ndarray, tile: int) -> tuple[np.ndarray, float]:
+    """The picture with its longer side `tile` pixels, and how much smaller it is."""
+    gain = tile / max(image.shape[:2])
+    width, height = (max(1, round(side * gain)) for side in image.shape[1::-1])
+    return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR)), gain
 
 
 class _Tags:

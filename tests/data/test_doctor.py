@@ -76,6 +76,17 @@ def test_an_opened_set_can_be_checked(tmp_path):
     assert doctor.check(data).to_dict() == doctor.check(tmp_path).to_dict()
 
 
+def test_a_set_that_cannot_be_trained_on_is_not_clean(tmp_path):
+    source = yolo(tmp_path, {"train": {"a": ROW}}, yaml="names: [cat]\n")
+    report = doctor.check(source)
+    (found,) = report.findings
+    assert (found.code, found.level, found.count, report.exit_code) == ("split-missing", "warning", 1, 1)
+    assert "no val" in found.sentence
+    assert "data split" in found.sentence
+    with pytest.raises(DataError, match="'val'"):
+        open_dataset(source)
+
+
 def test_settling_findings():
     log = Log("train")
     for i in range(9):

@@ -143,6 +143,7 @@ MAKERS = {
     "tiny": rows("0 .5 .5 .001 .5\n"),
     "duplicate": rows(ROW + ROW),
     "split-overlap": changed(replaced("val: images/val", "val: [images/val, images/train]")),
+    "split-missing": changed(replaced("val: images/val\n", "")),
     "class-absent": rows(ROW),
 }
 MADE = [code for code, build in MAKERS.items() if build]

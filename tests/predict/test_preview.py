@@ -1,10 +1,12 @@
 """Sheets of labels, for every task."""
 
+import weakref
+
 import numpy as np
 import pytest
 
 from pellucid.data.readers import read_dataset
-from pellucid.results import label_sheet
+from pellucid.results import label_sheet, preview
 from tests.data.make import yolo
 
 ROWS = {
@@ -27,3 +29,20 @@ def test_every_kind_is_drawn_beside_pictures_without_objects(tmp_path, kind):
     assert changed[1] == 0
     assert min(changed[0], changed[2]) > 50
     assert label_sheet(index, count=1, tile=64).size == (64, 64)
+
+
+def test_one_picture_is_in_memory_however_many_are_drawn(tmp_path, monkeypatch):
+    source = yolo(tmp_path, {"train": {f"{i:02}": ROWS["boxes"] for i in range(12)}, "val": {"v": ""}}, yaml=YAML)
+    held, most = [], []
+
+    def read(path):
+        picture = read_image(path)
+        held.append(weakref.ref(picture))
+        most.append(sum(other() is not None for other in held))
+        return picture
+
+    read_image = preview.read_image
+    monkeypatch.setattr(preview, "read_image", read)
+    assert label_sheet(read_dataset(source).splits["train"], count=12, columns=4, tile=32).size == (4 * 36 - 4, 3 * 36 - 4)
+    assert len(most) == 12
+    assert max(most) == 1

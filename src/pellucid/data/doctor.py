@@ -17,6 +17,7 @@ from .findings import CODES, Finding, Log
 from .index import DataSet, Index
 from .readers import read_dataset
 
+NEEDED = ("train", "val")  # splits
 TINY = 3.0  # pixels at the training size under which an object's shorter side cannot be learned
 
 
@@ -114,6 +115,7 @@ def check(
     for split, index in dataset.splits.items():
         findings += _look(split, index, imgsz)
     findings += _shared(dataset.splits)
+    findings += _missing(dataset) if splits is None and not isinstance(data, DataSet) else ()
     order = ("fatal", "error", "warning", "note")
     findings.sort(key=lambda finding: order.index(finding.level))
     spec = next((index.keypoints for index in dataset.splits.values() if index.keypoints is not None), None)
@@ -179,6 +181,15 @@ def repeats(rows: np.ndarray, index: Index) -> np.ndarray:
     order = np.lexsort(keys.T[::-1])
     same = (keys[order][1:] == keys[order][:-1]).all(1)
     return np.sort(order[1:][same])
+
+
+def _missing(dataset: DataSet) -> tuple[Finding, ...]:
+    """Splits without which nothing can be trained."""
+    log = Log()
+    for split in NEEDED:
+        if split not in dataset.splits:
+            log.add("split-missing", dataset.source, f"no {split}")
+    return log.findings()
 
 
 def _shared(splits: Mapping[str, Index]) -> tuple[Finding, ...]:

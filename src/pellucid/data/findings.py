@@ -70,6 +70,10 @@ CODES: dict[str, tuple[str, str]] = {
     "tiny": ("warning", "object(s) are smaller than 3 px at the training size; raise imgsz or cut tiles"),
     "duplicate": ("warning", "object(s) repeat another of the same class and box; kept"),
     "split-overlap": ("error", "image(s) are in more than one split; scores will flatter"),
+    "split-missing": (
+        "warning",
+        "split(s) that training needs, train to learn from and val to be scored on, are not there; `pellucid data split` makes both",
+    ),
     "class-absent": ("note", "class(es) have no object in a split"),
 }
 

@@ -19,7 +19,7 @@ OUTLINES = {"masks", "polygons", "rboxes"}  # shapes beside which a box says not
 def label_sheet(index: Index, count: int = 16, columns: int = 4, tile: int = 480) -> Image.Image:
     """A sheet of `count` pictures, taken evenly from all of them, with their objects drawn as the task sees them."""
     rows = np.unique(np.linspace(0, len(index) - 1, min(count, len(index))).round().astype(int)).tolist()
-    pictures = [read_image(index.path(row)) for row in rows]
+    pictures = (read_image(index.path(row)) for row in rows)
     return contact_sheet(pictures, [telling_shapes(index.instances(row)) for row in rows], index.names, columns, tile, len(index.names) > 1)
 
 

@@ -99,7 +99,7 @@ def _plot_predictions(path: Path, found: Mapping[int, Instances], index: Index) 
     rows = sorted(found)[:SHOWN]
     kept = [telling_shapes(found[row][confident(found[row])].to("cpu")) for row in rows]
     if rows:
-        contact_sheet([read_image(index.path(row)) for row in rows], kept, index.names).save(path, quality=90)
+        contact_sheet((read_image(index.path(row)) for row in rows), kept, index.names).save(path, quality=90)
 
 
 def confident(instances: Instances) -> torch.Tensor:
