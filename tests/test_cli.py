@@ -1,10 +1,13 @@
 """The command line: both spellings, files, did-you-mean, exit codes, machine-readable forms."""
 
 import json
+import math
 import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +17,7 @@ from pellucid import cli
 from pellucid.cli import VERBS, main, parser_of, read_settings
 from pellucid.config import EnvConfig, PredictConfig, TrainConfig, ValConfig, merged
 from pellucid.errors import PellucidError, UsageError
+from pellucid.train.run import TrainResult
 from tests.train.conftest import make_squares
 
 
@@ -122,6 +126,18 @@ def test_info_prints_the_counted_figures(nc, params, fused, gflops, capsys):
     figures = {"model": "detect-n", "task": "detect", "scale": "n", "nc": nc, "imgsz": 640, "params": params, "params_fused": fused}
     assert json.loads(out) == {**figures, "gflops": gflops}
     assert f"{params:,}" in said(capsys, "info", "model=detect-n", f"nc={nc}")[1]
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(12.34, "12.3 training images/s, 9 s in all"), (math.nan, "9 s in all")])
+def test_a_run_too_short_to_be_timed_says_nothing_of_its_pace(rate, shown, monkeypatch, capsys):
+    paths = {"e2e": SimpleNamespace(metrics={"box/ap": 0.5}, per_class=[])}
+    scores = SimpleNamespace(paths=paths, protocol="p", images=3, notes=())
+    result = TrainResult(Path("run"), "e2e/box/ap", 0.5, 1, rate, 9.0, scores=scores)
+    monkeypatch.setattr("pellucid.train.run.train", lambda config: result)
+    code, out, _ = said(capsys, "train", "model=detect-n", "data=trees")
+    assert code == 0
+    assert shown in out.splitlines()
+    assert "nan" not in out
 
 
 def test_env_is_json_on_request(capsys):

@@ -11,7 +11,7 @@ from pellucid.data.hashes import duplicates
 from pellucid.data.readers import read_whole
 from pellucid.data.split import deal, split
 from pellucid.data.stats import stats
-from pellucid.errors import DataError, UsageError
+from pellucid.errors import DataError, PellucidWarning, UsageError
 
 from .make import coco, text
 
@@ -64,6 +64,15 @@ def test_classes_are_shared_out_and_copies_stay_together(tmp_path):
     data = open_dataset(tmp_path / "new", strict=True)
     assert (data.names, data.category_ids) == (("a", "b", "c"), (0, 4, 7))
     assert stats(data).content["copies"]["leaks"] == 0
+
+
+def test_classes_of_one_name_are_counted_apart(tmp_path):
+    source = photos(tmp_path / "old")
+    with_ids(tmp_path / "old")
+    text(source, source.read_text().replace("4: b", "4: a"))
+    with pytest.warns(PellucidWarning, match="name-twice"):
+        dealt = split(source, tmp_path / "new", SHARES)
+    assert {name: sum(counts.values()) for name, counts in dealt.classes.items()} == {"a (id 0)": 20, "a (id 4)": 7, "c": 2}
 
 
 def test_the_same_seed_deals_the_same(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from pellucid.data.images import letterbox
 from pellucid.errors import UsageError
 from pellucid.evaluate import evaluate
+from pellucid.evaluate.run import label_map
 from pellucid.tasks import TASKS
 from pellucid.types import Batch, ImageMeta, Packed, Targets
 from tests.decode.fakes import RedFinder
@@ -104,6 +105,11 @@ class OneClass(RedFinder):
         plain = super().forward(images)
         dense = replace(plain.one, outputs={**plain.one.outputs, "cls": plain.one.outputs["cls"][..., 1:]})
         return replace(plain, one=dense, many=dense)
+
+
+def test_equal_names_stay_apart():
+    found = label_map(["cat", "dog", "cat"], ["dog", "cat", "cat"])
+    assert found.tolist() == [1, 0, 2]
 
 
 def test_one_class_by_another_name_is_told():

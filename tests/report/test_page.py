@@ -138,6 +138,15 @@ def test_a_run_without_scores_has_its_curves(tmp_path):
     page = make_page(tmp_path).read_text()
     assert "loss: box" in page
     assert "<h2>Scores</h2>" not in page
+    assert "training pictures a second" in page
+
+
+def test_a_run_too_short_to_be_timed_shows_no_rate(tmp_path):
+    (tmp_path / "results.csv").write_text("epoch,train/box,e2e/box/ap,lr,images_per_s,wait\n1,2.5,0.1,0.00001,nan,0.1\n")
+    page = make_page(tmp_path).read_text()
+    assert "learning rate" in page
+    assert ">1e-05<" in page  # on the axis of the rate
+    assert [word for word in ("training pictures a second", ">nan<", "no finite values") if word in page] == []
 
 
 def test_findings_are_judged_by_class_and_overlap():

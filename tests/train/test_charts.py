@@ -35,6 +35,19 @@ def test_ranges_hold_their_values(values):
         assert high >= max(values) - slack
 
 
+@pytest.mark.parametrize("value", [1e-5, 0.3, 4000.0, -2.0])
+def test_one_value_stands_on_an_axis_of_its_own_size(value):
+    low, high = nice_span(np.array([value, value]))
+    assert 0 in (low, high)
+    assert abs(value) < high - low < 4.1 * abs(value)
+
+
+def test_curves_that_do_not_exist_are_not_drawn():
+    row = {"epoch": 1.0, "train/box": 2.0, "e2e/box/ap": 0.1, "lr": 0.01}
+    shown, left_out = (training_curves([{**row, "images_per_s": rate}]) for rate in (5.0, math.nan))
+    assert left_out.height < shown.height  # three charts to a row
+
+
 def test_a_value_lands_where_the_axes_say():
     plot = Plot((480, 320), "title", (0.0, 10.0), (0.0, 1.0))
     left, top, right, bottom = plot.area

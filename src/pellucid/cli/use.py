@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def do_train(given: dict[str, Any]) -> int:
     assert result.scores is not None
     print(score_table(result.scores))
     print(f"best epoch {result.epoch} by {result.metric} = {result.value:.4f}")
-    print(f"{result.images_per_s:.1f} training images/s, {result.wall_s:.0f} s in all")
+    rate = f"{result.images_per_s:.1f} training images/s, " if math.isfinite(result.images_per_s) else ""
+    print(f"{rate}{result.wall_s:.0f} s in all")
     print(f"run folder: {result.run_dir}{page_of(result.run_dir)}")
     return 0
 
@@ -84,6 +86,8 @@ def do_export(given: dict[str, Any]) -> int:
 
 def score_table(scores: Any) -> str:
     """Both paths side by side, the protocol, and the classes."""
+    from ..data.index import distinct_names
+
     paths = list(scores.paths)
     names = list(next(iter(scores.paths.values())).metrics)
     rows = {name: [scores.paths[path].metrics[name] for path in paths] for name in names}
@@ -94,7 +98,9 @@ def score_table(scores: Any) -> str:
         lines.append(f"{name:<12}" + "".join(f"{value:>9.4f}" for value in shown))
     table = scores.paths[paths[0]].per_class
     if len(table) > 1:
-        lines += [f"class {row['name']:<20} {row['n']:>6} objects  ap {row['ap']:.4f}  ap50 {row['ap50']:.4f}" for row in table]
+        titles = distinct_names([row["name"] for row in table], [row["id"] for row in table])
+        rows_of = zip(titles, table, strict=True)
+        lines += [f"class {title:<20} {row['n']:>6} objects  ap {row['ap']:.4f}  ap50 {row['ap50']:.4f}" for title, row in rows_of]
     return "\n".join([*lines, *scores.notes])
 
 

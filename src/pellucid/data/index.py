@@ -96,6 +96,11 @@ class Index:
         return sum(part.nbytes for part in arrays) + sum(part.nbytes for part in ragged)
 
 
+def distinct_names(names: Sequence[str], category_ids: Sequence[int]) -> tuple[str, ...]:
+    """The names, those that several classes share with the user's id behind them: what is said of one is not said of another."""
+    return tuple(f"{name} (id {i})" if names.count(name) > 1 else name for name, i in zip(names, category_ids, strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class DataSet:
     """The splits of one data set under one class map."""

@@ -13,7 +13,7 @@ from ..errors import DataError, PellucidWarning
 from .convert import open_for
 from .findings import settle
 from .hashes import duplicates
-from .index import Index
+from .index import Index, distinct_names
 from .writers import Written, check_out, plan_of, write_dataset
 
 
@@ -59,9 +59,8 @@ def split(
     written = write_dataset(dataset.format, dataset, plan, target, link, strict)
     for sentence in written.sentences:
         warnings.warn(sentence, PellucidWarning, stacklevel=2)
-    classes = {
-        name: {side: int(counts[dealt == k, label].sum()) for k, side in enumerate(names)} for label, name in enumerate(dataset.names)
-    }
+    titles = distinct_names(dataset.names, dataset.category_ids)
+    classes = {title: {side: int(counts[dealt == k, label].sum()) for k, side in enumerate(names)} for label, title in enumerate(titles)}
     return Dealt(written, classes, len(copies), sum(map(len, copies)))
 
 

@@ -230,7 +230,10 @@ def label_map(model_names: Sequence[str] | None, data_names: Sequence[str], sing
             f"expected data with the model's {len(model_names)} classes ({_few(model_names)}), got {len(data_names)} ({_few(data_names)}); "
             "score on data with the same names, or train on this data first"
         )
-    return torch.tensor([list(data_names).index(name) for name in model_names])
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(data_names):
+        places[name].append(place)
+    return torch.tensor([places[name].pop(0) for name in model_names])  # of equal names the first is the first
 
 
 def _few(names: Sequence[str], most: int = 5) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config import TrainConfig, ValConfig
-from ..data.index import Index
+from ..data.index import Index, distinct_names
 from ..evaluate.confusion import Curves
 from ..evaluate.run import PathScores, Scores
 from ..train.folder import write_json
@@ -57,7 +57,7 @@ def write_report(
     details: dict[str, Any] = {
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "about": dict(about),
-        "names": list(splits[scored].names),
+        "names": list(distinct_names(splits[scored].names, splits[scored].category_ids)),
         "splits": {name: counts_of(index) for name, index in splits.items()},
         "scored": scored,
         "path": path,

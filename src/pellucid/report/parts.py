@@ -83,7 +83,9 @@ def training(run: Any) -> str:
     charts = [svg.line_chart(found, "score, end to end", "epoch", (0, top))]
     charts += [svg.line_chart({name: xy}, f"loss: {name}", "epoch") for name, xy in pick("train/").items()]
     charts += [svg.line_chart(pick("lr"), "learning rate", "epoch")]
-    charts += [svg.line_chart(pick("images_per_s"), "training pictures a second", "epoch")]
+    rates = pick("images_per_s")
+    if any(math.isfinite(value) for _, values in rates.values() for value in values):  # short runs have none to show
+        charts += [svg.line_chart(rates, "training pictures a second", "epoch")]
     fit = run.details.get("training") or {}
     best = f"<p>The weights kept are those of epoch {fit['epoch']}, chosen by {escape(fit['metric'])}.</p>" if fit.get("epoch") else ""
     skipped = run.rows[-1].get("skipped", 0)
@@ -155,15 +157,14 @@ def classes(run: Any) -> str:
     if not run.paths:
         return ""
     path, part = next(iter(run.paths.items()))
-    ordered = sorted(part["per_class"], key=lambda row: (row["ap"] is None, row["ap"] or 0.0))
+    ordered = sorted(enumerate(part["per_class"]), key=lambda place: (place[1]["ap"] is None, place[1]["ap"] or 0.0))
     rows = [
         [escape(str(row["name"])), str(row["id"]), f"{row['n']:,}", number(row["ap"]), number(row["ap50"]), svg.bar(row["ap"] or 0.0)]
-        for row in ordered
+        for _, row in ordered
     ]
-    trained = {}
-    if "train" in (run.details.get("splits") or {}):
-        trained = dict(zip(run.details["names"], run.details["splits"]["train"]["by_class"], strict=False))
-        rows = [[*cells[:3], f"{trained.get(row['name'], 0):,}", *cells[3:]] for cells, row in zip(rows, ordered, strict=True)]
+    trained = ((run.details.get("splits") or {}).get("train") or {}).get("by_class")
+    if trained:
+        rows = [[*cells[:3], f"{trained[label]:,}", *cells[3:]] for cells, (label, _) in zip(rows, ordered, strict=True)]
     heads = ["class", "id", "objects scored", *(["objects trained on"] if trained else []), "AP", "AP50", ""]
     told = f"<p>Weakest first; {escape(PATHS.get(path, path))}.</p>" if len(rows) > 1 else ""
     return told + table(heads, rows, tall=len(rows) > 15, plain=False)

@@ -178,7 +178,8 @@ def training_curves(rows: Sequence[Mapping[str, float]]) -> Image.Image:
     scores = {name: xy for name, xy in pick("e2e/").items() if name.endswith(("/ap", "/ap50"))}
     charts.append(line_chart(scores, "score, end to end", "epoch", (0.0, 1.0)))
     charts.append(line_chart(pick("lr"), "learning rate", "epoch"))
-    charts.append(line_chart(pick("images_per_s"), "training images a second", "epoch"))
+    if rates := pick("images_per_s"):  # short runs have none to show
+        charts.append(line_chart(rates, "training images a second", "epoch"))
     return grid_of(charts, 3)
 
 
@@ -221,10 +222,12 @@ def span(values: np.ndarray) -> tuple[float, float]:
 
 
 def nice_span(values: np.ndarray) -> tuple[float, float]:
-    """A range that holds the values and ends on round numbers; from 0 where they are all positive and near it."""
+    """A range that holds the values and ends on round numbers; from 0 where they are near it, as a single value is."""
     low, high = span(values)
-    if 0 <= low < 0.6 * high or low == high - 1:
-        low = min(0.0, low)
+    if len(values) and (low, high) != (values.min(), values.max()):  # as good as equal
+        low, high = sorted((0.0, 2 * float(values[0]))) if values[0] else (0.0, 1.0)
+    if 0 <= low < 0.6 * high:
+        low = 0.0
     step = _step(high - low)
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 

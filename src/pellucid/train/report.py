@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..data.images import read_image
-from ..data.index import Index
+from ..data.index import Index, distinct_names
 from ..draw import contact_sheet
 from ..evaluate.run import Scores
 from ..geometry import Boxes, Shape
@@ -47,7 +47,7 @@ def plot_labels(folder: Path, index: Index) -> None:
     x1, y1, x2, y2 = index.boxes.T.astype(float)
     centres = np.stack([(x1 + x2) / 2 / width, (y1 + y2) / 2 / height], 1)
     sides = np.stack([(x2 - x1) / width, (y2 - y1) / height], 1)
-    label_plot(index.names, index.class_counts().tolist(), centres, sides).save(folder / "labels.png")
+    label_plot(distinct_names(index.names, index.category_ids), index.class_counts().tolist(), centres, sides).save(folder / "labels.png")
 
 
 def plot_batch(path: Path, batch: Batch, names: Sequence[str]) -> None:
@@ -81,15 +81,16 @@ def plot_curves(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
 
 
 def _plot_scores(folder: Path, scores: Any, index: Index) -> None:
-    names = [*index.names, "background"]
+    names = [*distinct_names(index.names, index.category_ids), "background"]
     matrix = scores.confusion
     title = f"confusion matrix at score {matrix.conf:g}, IoU {matrix.iou:g}"
     heat_map(matrix.counts.T, names, names, title, "predicted", "truth").save(folder / "confusion.png")
     curves = scores.curves
-    by_class = {name: row for name, row in enumerate(curves.recall) if np.isfinite(row).any()}
-    recall_precision = {index.names[i]: (curves.recall[i], curves.precision[i]) for i in by_class}
+    by_class = [label for label, row in enumerate(curves.recall) if np.isfinite(row).any()]
+    titles = distinct_names(index.names, index.category_ids)
+    recall_precision = {titles[i]: (curves.recall[i], curves.precision[i]) for i in by_class}
     line_chart(recall_precision, "precision over recall at IoU 0.5", "recall", (0, 1)).save(folder / "pr_curve.png")
-    f1 = {index.names[i]: (curves.thresholds, curves.f1[i]) for i in by_class}
+    f1 = {titles[i]: (curves.thresholds, curves.f1[i]) for i in by_class}
     threshold, best = curves.best()
     line_chart(f1, f"F1, best {best:.2f} at score {threshold:.2f}", "score threshold", (0, 1)).save(folder / "f1_curve.png")
     _plot_predictions(folder / "predictions.jpg", scores.coco.state(), index)
