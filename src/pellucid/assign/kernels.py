@@ -37,9 +37,9 @@ def _rank(keys, lane, known, KEEP: tl.constexpr):
 
 
 @triton.jit
-def _claim(inputs, results, numbers, share, FORM: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr):
+def _claim(shapes, inputs, results, numbers, share, FORM: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr):
     """One object: its best candidates into `anchor_of`, `u_of` and `t_of`, and `share` x u into `held` where it is the most so far."""
-    shapes, logits, valid, labels = inputs
+    logits, valid, labels = inputs
     anchor_of, u_of, t_of, held = results
     anchors, objects, known, points, step_image, step_anchor, step_class = numbers
     row = tl.program_id(0).to(tl.int64)
@@ -93,12 +93,12 @@ def claim(
     anchor = torch.empty(batch, objects, known, dtype=torch.int64, device=logits.device)
     u, t = (torch.empty(anchor.shape, device=logits.device) for _ in range(2))
     held = torch.full((batch, anchors), -1, dtype=torch.int64, device=logits.device)
-    others = logits, targets.valid.contiguous().view(torch.uint8), targets.labels.contiguous()
+    inputs = logits, targets.valid.contiguous().view(torch.uint8), targets.labels.contiguous()
     sizes = (anchors, objects, known, truth[name].shape[2], *logits.stride())
     if anchor.numel():
         with torch.cuda.device(logits.device) if logits.is_cuda else nullcontext():
             _claim[(batch * objects,)](
-                (tuple(value.contiguous() for value in compared), *others), (anchor, u, t, held), sizes, share,
+                tuple(value.contiguous() for value in compared), inputs, (anchor, u, t, held), sizes, share,
                 FORM=FORMS[name], BLOCK=BLOCK, KEEP=triton.next_power_of_2(known), num_warps=WARPS, enable_fp_fusion=False,
             )  # fmt: skip
     return anchor, u, t, held
