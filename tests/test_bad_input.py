@@ -64,6 +64,12 @@ CASES = [
     ("unknown key", f"{TRAIN} epoch=3", 2, "unknown setting 'epoch': did you mean epochs?"),
     ("wrong task", f"{VAL} model=task.safetensors", (2, 3), "fold"),
     ("imgsz", f"{TRAIN} imgsz=100", 2, "imgsz: expected a multiple of 32 up to 16384, got 100; take 96"),
+    (
+        "one picture at the smallest canvas",
+        f"{TRAIN} imgsz=32 batch=3",
+        2,
+        "got one in the last batch of 4 pictures at batch=3; take imgsz=64",
+    ),
     ("no GPU", f"{TRAIN} device=0", 2, "expected the number of a GPU, got 0, but torch sees no GPUs"),
     ("output below a file", f"{TRAIN} project=file/x", 2, "expected a folder that can be written, got Not a directory"),
     ("output of val", f"{VAL} project=file", 2, "expected a folder that can be written"),
@@ -103,6 +109,33 @@ def test_a_mistake_is_an_exit_code_and_one_sentence(words, code, part, world, mo
     assert "; " in err or "did you mean" in err, "the sentence says what to do"
     if words.startswith("train"):
         assert sorted(Path("runs").glob("*/*")) == before, "no run folder for a run that never began"
+
+
+@pytest.mark.parametrize("source", ["void", "gone.jpg", "gone/*.jpg", "broken.jpg", "no-lines.txt", "gone-lines.txt"])
+def test_a_wrong_source_leaves_no_folder(source, world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(world)
+    text(world / "no-lines.txt", "\n")
+    text(world / "gone-lines.txt", "gone.jpg\n")
+    words = ["predict", "model=w.safetensors", "device=cpu", f"project={tmp_path / 'runs'}", "save_json=true"]
+    assert main([*words, f"source={source}"]) == 3
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not (tmp_path / "runs").exists()
+    assert main([*words, "source=good/images/val"]) == 0
+    assert len(list((tmp_path / "runs" / "detect" / "predict").glob("*.png"))) == 2
+
+
+def test_random_weights_are_said_to_be_so(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(world)
+    said = {}
+    for model in ("detect-n", "w.safetensors"):
+        for verb, what in (
+            ("predict", "source=good/images/val"),
+            ("val", "data=good/data.yaml plots=false workers=0 split=val single_cls=true"),
+        ):
+            assert main([verb, f"model={model}", *what.split(), "device=cpu", "imgsz=64", f"project={tmp_path}"]) == 0
+            said[verb, model] = [line for line in capsys.readouterr().err.splitlines() if "random weights" in line]
+    assert {key: len(lines) for key, lines in said.items() if lines} == {("predict", "detect-n"): 1, ("val", "detect-n"): 1}
+    assert "model=detect-n has random weights, it has not been trained" in said["val", "detect-n"][0]
 
 
 def test_too_little_memory_is_one_sentence(world, monkeypatch, capsys):

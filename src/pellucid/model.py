@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from .export.runtime import Exported, is_exported, open_exported
 from .models.count import count_flops, count_parameters
 from .train.device import pick_device, pick_precision
 from .train.folder import environment, new_folder, write_args, write_json
-from .zoo import Card, make_task, open_model
+from .zoo import Card, is_untrained, make_task, open_model, shipped_names
 
 if TYPE_CHECKING:
     import torch
@@ -117,6 +118,13 @@ def open_network(name: str) -> tuple[Network, Card]:
     return open_exported(name) if is_exported(name) else open_model(name)
 
 
+def warn_of_random_weights(name: str) -> None:
+    """Say that a model of the command line has not been trained, where its name is all that there is of it."""
+    if is_untrained(name):
+        sentence = f"model={name} has random weights, it has not been trained: what it finds means nothing; name a weights file or one of"
+        warnings.warn(PellucidWarning(f"{sentence} {', '.join(shipped_names())}"), stacklevel=3)
+
+
 def place_of(network: Network, config: ValConfig | PredictConfig) -> torch.device:
     """Where a network computes; UsageError for settings that an exported file has decided already."""
     if not isinstance(network, Exported):
@@ -136,6 +144,8 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
 
     required(config, "model", "data")
     detector, card = opened or open_network(config.model)
+    if opened is None:
+        warn_of_random_weights(config.model)
     device = place_of(detector, config)
     precision = pick_precision(config.precision, device)
     task = make_task(card)
@@ -232,7 +242,9 @@ def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
 
     required(config, "model", "source")
     opened = open_network(config.model)
+    warn_of_random_weights(config.model)
     results = predict(config, config.source, opened)
+    first = list(islice(results, 1))  # a source of which nothing can be read ends here, and leaves no folder
     folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)
     kept = Kept(**{field.name: getattr(config, field.name) for field in fields(Kept)})
-    return folder, write_results(results, folder, kept)
+    return folder, write_results(chain(first, results), folder, kept)

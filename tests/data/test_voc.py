@@ -61,6 +61,18 @@ def test_what_is_left_out_is_counted(tmp_path):
         open_dataset(tmp_path, strict=True)
 
 
+def test_names_with_blanks_with_and_without_labels_and_flags(tmp_path):
+    good = voc_object("dog", 5, 5, 20, 20)
+    source = voc(tmp_path, {"train": {"my dog": good, "an empty  street": "", "dog 2": good, "plain": good}, "val": {"v": good}})
+    (tmp_path / "Annotations/an empty  street.xml").unlink()
+    text(tmp_path / "ImageSets/Main/train.txt", "my dog\nan empty  street -1\ndog 2  1\nplain 1\n")
+    index = read_dataset(source).splits["train"]
+    assert codes(index.findings) == {"label-missing": 1}
+    assert [index.path(i).stem for i in range(len(index))] == ["my dog", "an empty  street", "dog 2", "plain"]
+    text(tmp_path / "ImageSets/Main/train.txt", "an empty  street\nmy dog\n")
+    assert [index.path(i).stem for index in [read_dataset(source).splits["train"]] for i in range(2)] == ["an empty  street", "my dog"]
+
+
 def test_a_listed_class_file_fixes_the_order(tmp_path):
     voc(tmp_path, {"train": {"a": voc_object("dog", 1, 1, 5, 5)}, "val": {"v": ""}})
     text(tmp_path / "classes.txt", "zebra\ndog\n")

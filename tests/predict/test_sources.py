@@ -203,6 +203,17 @@ def test_an_item_that_cannot_be_opened_is_one_picture_that_cannot_be_read(tmp_pa
         list(open_sources(kind([array, None])))
 
 
+def test_a_list_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "all.txt").write_text("1.jpg\n")
+
+    def refused(*given, **more):
+        raise PermissionError(13, "Permission denied", str(given[0]))
+
+    monkeypatch.setattr("builtins.open", refused)
+    with pytest.raises(DataError, match=r"all\.txt: cannot be read \(Permission denied\)"):
+        open_sources(tmp_path / "all.txt")
+
+
 def test_a_name_that_is_too_long_is_missing():
     with pytest.raises(MissingFileError, match="found nothing there"):
         open_sources("a" * 300 + ".jpg")

@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..data.images import SUFFIXES, read_image, unique_name
+from ..data.readers.base import read_text
 from ..errors import DataError, MissingFileError, PellucidError, UsageError
 from ..types import Frame
 from .remote import fetch, is_url, name_of
@@ -164,7 +165,7 @@ def _walk(folder: Path, below: Path, seen: set[tuple[int, int]]) -> Iterator[tup
 
 def _of_text(path: Path, stride: int) -> Stream:
     """Paths in a list file, one a line, relative to the file."""
-    return _of_lines(os.fsdecode(path.read_bytes()), path.parent, str(path), stride)
+    return _of_lines(os.fsdecode(read_text(path, MOST)), path.parent, str(path), stride)
 
 
 def _of_lines(text: str, base: Path, place: str, stride: int) -> Stream:

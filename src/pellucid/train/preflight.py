@@ -9,7 +9,8 @@ from pathlib import Path
 from ..config import TrainConfig
 from ..data.index import DataSet, Index
 from ..data.module import Loading
-from ..errors import PellucidWarning
+from ..errors import PellucidWarning, UsageError
+from ..rules import STRIDE
 from .folder import available_memory, free_space
 
 PREFETCH = Loading.prefetch  # batches that each worker holds ready
@@ -27,6 +28,18 @@ def summary(dataset: DataSet) -> Iterator[str]:
     findings = dataset.all_findings()
     if findings:
         yield f"{len(findings)} kind{'s' * (len(findings) != 1)} of findings in the data: pellucid data check data={dataset.source}"
+
+
+def check_batches(config: TrainConfig, images: int, processes: int) -> None:
+    """UsageError where a batch has one picture and the network's last map one cell: BatchNorm has no spread of a single value."""
+    own = -(-images // processes)
+    if config.imgsz == STRIDE and (own % config.batch == 1 or config.batch == 1):
+        better = next((batch for batch in range(config.batch + 1, 2 * config.batch + 4) if own % batch != 1), 2) if own > 1 else None
+        advice = f"take imgsz={2 * STRIDE}" + (f", or batch={better}" if better else "")
+        raise UsageError(
+            f"batch: expected at least two pictures in every batch at imgsz={STRIDE}, where BatchNorm sees one value of each, "
+            f"got one in the last batch of {own} pictures at batch={config.batch}; {advice}"
+        )
 
 
 def check_room(config: TrainConfig, workers: int, train: Index, splits: int, folder: Path, parameters: int) -> None:

@@ -39,7 +39,7 @@ from .folder import environment, find_run, new_folder, read_args, whole_file, wr
 from .journal import Journal
 from .launch import launch
 from .module import DetectorModule, SummedDDP
-from .preflight import check_room, summary
+from .preflight import check_batches, check_room, summary
 from .progress import Report, Throughput
 from .ranks import gathered
 from .report import plot_curves, plot_labels, write_scores
@@ -79,6 +79,7 @@ def train(config: TrainConfig) -> TrainResult:
     dataset, detector, card = open_all(config)
     task = make_task(card)
     data = TrainingData(dataset, task, **loading_of(config))
+    check_batches(config, len(data.index("train")), len(devices))
     module = DetectorModule(detector, task, config, card)
 
     folder = find_run(config.resume)[0] if config.resume else new_folder(config.project, card.task, config.name or "train", config.exist_ok)

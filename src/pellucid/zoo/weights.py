@@ -116,8 +116,8 @@ def open_model(
     name: str | Path, names: tuple[str, ...] = (), category_ids: tuple[int, ...] = (), imgsz: int = 640
 ) -> tuple[Detector, Card]:
     """A model by shipped name or path, or untrained by "<task>-<scale>" with the given class names (80 numbered ones if none are given)."""
-    task, _, scale = str(name).rpartition("-")
-    if task in TASKS and scale in SCALES:
+    if is_untrained(name):
+        task, _, scale = str(name).rpartition("-")
         names = names or tuple(f"class{i}" for i in range(80))
         card = Card(task, scale, names, category_ids or tuple(range(len(names))), imgsz)
         return create(card), card
@@ -127,6 +127,12 @@ def open_model(
         return load_weights(name)
     known = ", ".join([*(f"{task}-{scale}" for task in TASKS for scale in SCALES), *shipped_names()])
     raise UsageError(f'model: expected a weights file (.safetensors, .ckpt) or one of {known}; got "{name}"')
+
+
+def is_untrained(name: str | Path) -> bool:
+    """Whether this is "<task>-<scale>", a model with random weights."""
+    task, _, scale = str(name).rpartition("-")
+    return task in TASKS and scale in SCALES
 
 
 def shipped_names() -> list[str]:

@@ -32,9 +32,9 @@ def read(source: Path, request: Request) -> DataSet:
     lists = {split: source / "ImageSets" / "Main" / f"{alias}.txt" for split, names in ALIASES.items() for alias in reversed(names)}
     present = tuple(split for split, file in lists.items() if file.is_file())
     splits = splits_of(request, present, source / "ImageSets" / "Main")
-    stems = {split: _stems(lists[split], source) for split in present}
     pictures = source / "JPEGImages"
     files = {os.path.relpath(os.path.join(parent, name), pictures) for parent, names in walk(pictures) for name in names}
+    stems = {split: _stems(lists[split], source, files) for split in present}
     pages = {split: {stem: _page(source, stem) for stem in stems[split]} for split in present}
     classes = _class_names(source, [page for split in present for page in pages[split].values()])
     indexes = {split: _Split(source, split, classes).read(pages[split], files) for split in splits}
@@ -50,17 +50,25 @@ class Page:
     trouble: str = ""  # why there is no root; "" where there is no file
 
 
-def _stems(file: Path, source: Path) -> list[str]:
+def _stems(file: Path, source: Path, files: set[str]) -> list[str]:
     lines = [line.strip() for line in read_text(file, _LIST_LIMIT).decode(errors="surrogateescape").splitlines()]
-    stems = [line if _is_stem(source, line) else line.split()[0] for line in lines if line]
+    stems = [_stem(source, line, files) for line in lines if line]
     for number, stem in enumerate(stems, 1):
         inside(source, stem, f"{file}:{number}")
     return stems
 
 
-def _is_stem(source: Path, line: str) -> bool:
-    """Whether a line with a space is the name of a picture, not a name and a flag."""
-    return " " not in line or (source / "Annotations" / f"{line}.xml").is_file()
+def _stem(source: Path, line: str, files: set[str]) -> str:
+    """The name of a picture: of a line with blanks all of it, or all before the flag at its end, where there is such a file."""
+    for stem in (line, line.rpartition(" ")[0].strip()) if " " in line else ():
+        if _picture(stem, files) or (source / "Annotations" / f"{stem}.xml").is_file():
+            return stem
+    return line.split()[0]
+
+
+def _picture(stem: str, files: set[str]) -> str | None:
+    """The picture of that name."""
+    return next((stem + suffix for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)) if stem + suffix in files), None)
 
 
 def _page(source: Path, stem: str) -> Page:
@@ -105,8 +113,7 @@ class _Split:
     def read(self, pages: dict[str, Page], files: set[str]) -> Index:
         folder = self.source / "JPEGImages"
         for stem, page in pages.items():
-            name = next((stem + suffix for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)) if stem + suffix in files), stem + ".jpg")
-            self._image(os.path.join(folder, name), page)
+            self._image(os.path.join(folder, _picture(stem, files) or f"{stem}.jpg"), page)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(folder), self.log)
         return self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
