@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -83,11 +84,11 @@ def test_help_shows_every_field_with_its_line_and_an_example(name, capsys):
     ("words", "code", "part"),
     [
         (["trian"], 2, "did you mean train?"),
-        (["data"], 2, "did you mean data check or data stats or"),
+        (["data", "nothing"], 2, "did you mean data check or data stats or"),
         (["train", "epoch=3"], 2, "did you mean epochs?"),
         (["train", "--epochs"], 2, "expected a value after --epochs"),
         (["train", "epochs=many"], 2, "epochs: expected a whole number, got 'many'"),
-        (["train", "precision=8"], 2, "expected one of auto, 32, 16, bf16"),
+        (["train", "precision=8"], 2, "expected one of auto, 32, 16, bf16, got '8'; see pellucid train --help"),
         (["train", "batch=auto"], 2, "batch: expected a whole number"),
         (["train", "epochs"], 2, "expected key=value"),
         (["predict", "save_txt"], 2, "write save_txt=true"),
@@ -237,7 +238,22 @@ def test_text_arrives_as_it_was_written(name, text):
     assert read_settings(verb, [f"--{name}", text]) == {name: text}
 
 
-@pytest.mark.parametrize("word", ["--help", "-h"])
-def test_a_family_of_verbs_has_a_help(word, capsys):
-    assert main(["data", word]) == 0
-    assert "data check" in capsys.readouterr().out
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["-h"], 0), ([], 2)])
+def test_a_family_of_verbs_has_a_help(words, code, capsys):
+    found, out, err = said(capsys, "data", *words)
+    assert (found, err) == (code, "")
+    assert len(out.splitlines()) == 6
+    assert all(f"data {verb} " in out for verb in ("check", "stats", "preview", "convert", "split", "tiles"))
+
+
+def test_help_tells_the_choices_of_every_setting_that_has_some(capsys):
+    seen = []
+    for verb, what in VERBS.items():
+        out = said(capsys, *verb.split(), "--help")[1]
+        for field in fields(what.config):
+            if str(field.type).startswith("Literal"):
+                choices = re.findall(r"['\"]([^'\"]+)['\"]", field.type)
+                assert len(choices) > 1
+                assert f"--{field.name} {{{','.join(choices)}}}" in out
+                seen.append(field.name)
+    assert {"mask_weight", "mask_cells", "rle_form", "precision", "to", "format"} <= set(seen)

@@ -21,7 +21,7 @@ REFUSED = {  # familiar names that few verbs take, or none
 def words_of_type(kind: str) -> str:
     """The annotation of a field as a user would say it."""
     if kind.startswith("Literal"):
-        return "one of " + ", ".join(_choices(kind)) + (" or none" if kind.endswith("None") else "")
+        return "one of " + ", ".join(choices_of(kind)) + (" or none" if kind.endswith("None") else "")
     words = {
         "int": "a whole number",
         "float": "a number",
@@ -32,7 +32,8 @@ def words_of_type(kind: str) -> str:
     return " or ".join("none" if part == "None" else words[part] for part in kind.split(" | "))
 
 
-def _choices(kind: str) -> list[str]:
+def choices_of(kind: str) -> list[str]:
+    """The values of a Literal annotation; for any other kind of no meaning."""
     return [part.strip(" \"'") for part in kind.removeprefix("Literal[").removesuffix(" | None").removesuffix("]").split(",")]
 
 
@@ -51,7 +52,7 @@ def _check_kinds(config: Any) -> None:
 
 def _fits(kind: str, value: Any) -> bool:
     if kind.startswith("Literal"):
-        return value in _choices(kind) or (value is None and kind.endswith("None"))
+        return value in choices_of(kind) or (value is None and kind.endswith("None"))
     if isinstance(value, tuple):
         return "tuple" in kind and all(type(part) is int for part in value)
     kinds = {"int": int, "float": int | float, "bool": bool, "str": str, "None": type(None)}

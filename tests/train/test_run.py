@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,13 +15,14 @@ import torch
 import yaml
 
 from pellucid.config import TrainConfig
+from pellucid.data.module import DataModule
 from pellucid.errors import PellucidError, PellucidWarning, UsageError
 from pellucid.train import run
 from pellucid.train.callbacks import Interrupt, NonFinite
 from pellucid.train.journal import Journal
 from pellucid.train.module import DetectorModule
-from pellucid.train.preflight import check_room
-from pellucid.train.run import open_all, resume_config, train
+from pellucid.train.preflight import check_room, summary
+from pellucid.train.run import loading_of, open_all, resume_config, train
 from pellucid.zoo import load_weights, make_task
 from tests.train.conftest import make_squares
 
@@ -248,6 +250,24 @@ def test_weights_depend_on_the_seed_alone(squares, tmp_path):
     state = [open_all(config(squares, tmp_path, seed=seed))[1].state_dict() for seed in (0, 0, 1)]
     assert all(torch.equal(value, state[1][name]) for name, value in state[0].items())
     assert any(not torch.equal(value, state[2][name]) for name, value in state[0].items())
+
+
+def test_what_is_in_use_is_what_is_counted(squares, tmp_path):
+    chosen = config(squares, tmp_path)
+    dataset, _, card = open_all(chosen)
+    told = [list(summary(DataModule(dataset, make_task(card), imgsz=64, fraction=share))) for share in (1.0, 0.3)]
+    assert [lines[0].partition(" objects")[0] for lines in told] == ["train: 10 images, 15", "train: 3 of 10 images (fraction=0.3), 4"]
+    assert told[0][1:] == told[1][1:]
+
+
+@pytest.mark.parametrize(("preset", "own"), [("finetune-n", {}), ("finetune-n", {"copy_paste": 0.5})])
+def test_a_preset_does_not_warn_of_what_nobody_asked_for(preset, own, squares, tmp_path):
+    chosen = config(squares, tmp_path, preset=preset, **own)
+    dataset, _, card = open_all(chosen)
+    data = DataModule(dataset, make_task(card), **loading_of(chosen))
+    with pytest.warns(PellucidWarning, match="nothing is pasted for copy_paste=0.5") if own else nullcontext():
+        assert data.train_dataloader().dataset.config.copy_paste == 0
+    assert data.loading.augment.copy_paste > 0
 
 
 def test_small_shared_memory_is_named_with_its_remedy(squares, tmp_path, monkeypatch):

@@ -60,9 +60,10 @@ def run(words: list[str]) -> int:
     if not words or words[0] in HELP:
         print(overview())
         return 0 if words else 2
-    if words[1:] and words[1] in HELP and (within := [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]):
-        print("\n".join(f"  {verb:<11} {VERBS[verb].about}" for verb in within))
-        return 0
+    within = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
+    if within and (len(words) == 1 or words[1] in HELP):
+        print("\n".join(f"  {verb:<13} {VERBS[verb].about}" for verb in within))
+        return 0 if words[1:] else 2
     name, rest = find_verb(words)
     verb = VERBS[name]
     if any(word in HELP for word in rest):
@@ -75,7 +76,7 @@ def overview() -> str:
     """What `pellucid --help` prints."""
     from ..tasks import TASKS
 
-    verbs = [f"  {name:<11} {verb.about}" for name, verb in VERBS.items()]
+    verbs = [f"  {name:<13} {verb.about}" for name, verb in VERBS.items()]
     shipped = sorted(path.stem for path in (Path(__file__).parents[1] / "zoo").glob("*.safetensors"))
     names = [
         "model=  a weights file (.safetensors, .ckpt), an exported file (.onnx, _openvino),",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..config import check_key
 from ..errors import MissingFileError, UsageError
-from ..rules import words_of_type
+from ..rules import choices_of, words_of_type
 from . import about, data, use
 from .verb import Verb
 
@@ -108,7 +108,7 @@ def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
     try:
         return getattr(parser.parse_args([f"--{key}={text}"]), key)
     except Exception:
-        raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see pellucid ... --help") from None
+        raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see {parser.prog} --help") from None
 
 
 class HelpLines(argparse.HelpFormatter):
@@ -134,5 +134,9 @@ def parser_of(name: str) -> Any:
         formatter_class=HelpLines,
     )
     parser.add_class_arguments(verb.config, as_group=False)
+    kinds = {field.name: str(field.type) for field in fields(verb.config)}
+    for action in parser._actions:
+        if (kind := kinds.get(action.dest, "")).startswith("Literal"):  # where none is a choice too, argparse would not tell them
+            action.metavar = "{" + ",".join(choices_of(kind)) + "}"
     parser.add_argument("--config", type=str, help="A YAML file with any of these settings; words on the command line win.")
     return parser

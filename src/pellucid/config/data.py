@@ -18,7 +18,7 @@ class CheckConfig:
     data: str = ""
     """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     task: str = "detect"
-    """The task whose labels are looked for."""
+    """The task whose labels are looked for: detect, segment, pose or obb."""
     imgsz: int = 640
     """Canvas at which objects are called tiny."""
     fix: str = ""
@@ -62,7 +62,7 @@ class StatsConfig:
     data: str = ""
     """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     task: str = "detect"
-    """The task whose labels are counted."""
+    """The task whose labels are counted: detect, segment, pose or obb."""
     imgsz: int = 640
     """Canvas at which objects are measured."""
     copies: bool = True
@@ -81,7 +81,7 @@ class PreviewConfig:
     data: str = ""
     """The data set: a YOLO data.yaml, a folder in COCO, VOC, DOTA or LabelMe form, or the name of a sample that ships."""
     task: str = "detect"
-    """The task whose labels are drawn."""
+    """The task whose labels are drawn: detect, segment, pose or obb."""
     split: str = "train"
     """The split that the pictures are of."""
     count: int = 16
@@ -116,7 +116,7 @@ class ConvertConfig:
     to: Literal["coco", "yolo", "dota", "voc", "labelme"] | None = None
     """The format to write."""
     task: str = ""
-    """The task whose labels are written; nothing: all that the files hold."""
+    """The task whose labels are written, detect, segment, pose or obb; nothing: all that the files hold."""
     pictures: Literal["copy", "link"] = "copy"
     """Copy the pictures, or make symbolic links to them."""
     strict: bool = False
@@ -143,7 +143,7 @@ class SplitConfig:
     seed: int = 0
     """The same seed deals the same data the same way."""
     task: str = ""
-    """The task whose labels are written; nothing: all that the files hold."""
+    """The task whose labels are written, detect, segment, pose or obb; nothing: all that the files hold."""
     pictures: Literal["copy", "link"] = "copy"
     """Copy the pictures, or make symbolic links to them."""
     strict: bool = False

@@ -122,7 +122,7 @@ class TrainConfig:
     share_end: float = 0.1
     """Weight of the one-to-many branch in the last epoch."""
     preset: str = "default"
-    """Named augmentation policy; the fields below override single values of it."""
+    """Named augmentation policy: default, off, or pretrain- or finetune- and a scale; the fields below override single values of it."""
     mosaic: float | None = None
     """Probability that four images share a canvas."""
     mixup: float | None = None

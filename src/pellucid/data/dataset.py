@@ -95,17 +95,18 @@ def without_mirrors(config: AugmentConfig, index: Index) -> AugmentConfig:
     return replace(config, fliplr=0.0, flipud=0.0)
 
 
-def without_pastes(config: AugmentConfig, index: Index) -> AugmentConfig:
-    """`config`, without copy-paste, and one warning, where no object has an outline along which it could be cut out."""
+def without_pastes(config: AugmentConfig, index: Index, tell: bool = True) -> AugmentConfig:
+    """`config`, without copy-paste, and one warning if `tell`, where no object has an outline along which it could be cut out."""
     column = index.columns.get("polygons")
     if not config.copy_paste or (column is not None and len(column.values)):
         return config
-    warnings.warn(
-        f"nothing is pasted for copy_paste={config.copy_paste:g}, since none of the {len(index.labels)} objects in {len(index)} pictures "
-        "was read with an outline; train a model of outlines, or give copy_paste=0",
-        PellucidWarning,
-        stacklevel=2,
-    )
+    if tell:
+        warnings.warn(
+            f"nothing is pasted for copy_paste={config.copy_paste:g}, since none of the {len(index.labels)} objects in {len(index)} "
+            "pictures was read with an outline; train a model of outlines, or give copy_paste=0",
+            PellucidWarning,
+            stacklevel=2,
+        )
     return replace(config, copy_paste=0.0)
 
 

@@ -46,6 +46,7 @@ class Loading:
     close_mosaic_epoch: int | None = None  # from this epoch on neither mosaic nor mixup
     fraction: float = 1.0  # share of the training pictures in use
     cache_dir: Path | None = None  # where cache="disk" writes
+    tell_pastes: bool = True  # warn where objects were to be pasted that have no outline
     prefetch: int = 2  # batches that a worker makes ahead
     ring: bool | None = None  # pixels by memory that is used again and again; None: where there is a GPU
 
@@ -150,7 +151,7 @@ class DataModule(LightningDataModule):
 
     def train_dataloader(self) -> EpochLoader:
         index, use = self.index("train"), self.loading
-        augment = without_pastes(without_mirrors(use.augment, index), index)
+        augment = without_pastes(without_mirrors(use.augment, index), index, use.tell_pastes)
         data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch)
         ring = self._ring()
         keys = EpochSampler(len(index), use.seed, *self._ranks())

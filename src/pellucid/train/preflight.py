@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..config import TrainConfig
-from ..data.index import DataSet, Index
-from ..data.module import Loading
+from ..data.index import Index
+from ..data.module import DataModule, Loading
 from ..errors import PellucidWarning, UsageError
 from ..rules import STRIDE
 from .folder import available_memory, free_space
@@ -18,16 +18,19 @@ LAYERS = 3  # source pixels of a mosaic sample, at the most usual, in canvases
 CHECKPOINT_BYTES = 40  # a parameter in a checkpoint, twice: weights, average, optimizer state
 
 
-def summary(dataset: DataSet) -> Iterator[str]:
-    """One line a split, one for what was found wrong."""
-    for name, index in dataset.splits.items():
+def summary(data: DataModule) -> Iterator[str]:
+    """One line a split, of the pictures in use, and one for what was found wrong."""
+    for name, whole in data.dataset.splits.items():
+        index = data.index(name)
+        cut = f" of {len(whole):,}" if len(index) < len(whole) else ""
+        share = f" (fraction={data.loading.fraction:g})" if cut else ""
         empty = int((index.start[1:] == index.start[:-1]).sum())
         negatives = f", {empty:,} without objects" if empty else ""
         classes = f"{len(index.names)} class{'es' * (len(index.names) != 1)}"
-        yield f"{name}: {len(index):,} images, {len(index.labels):,} objects, {classes}{negatives}"
-    findings = dataset.all_findings()
+        yield f"{name}: {len(index):,}{cut} images{share}, {len(index.labels):,} objects, {classes}{negatives}"
+    findings = data.dataset.all_findings()
     if findings:
-        yield f"{len(findings)} kind{'s' * (len(findings) != 1)} of findings in the data: pellucid data check data={dataset.source}"
+        yield f"{len(findings)} kind{'s' * (len(findings) != 1)} of findings in the data: pellucid data check data={data.dataset.source}"
 
 
 def check_batches(config: TrainConfig, images: int, processes: int) -> None:

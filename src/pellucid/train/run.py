@@ -183,7 +183,13 @@ def loading_of(config: TrainConfig) -> dict[str, Any]:
     """The fields of `data.module.Loading`."""
     close = config.epochs - config.close_mosaic if config.close_mosaic else None
     same = {name: getattr(config, name) for name in ("imgsz", "batch", "cache", "seed", "fraction")}
-    return {**same, "workers": worker_count(config.workers), "augment": augment_of(config), "close_mosaic_epoch": close}
+    return {
+        **same,
+        "workers": worker_count(config.workers),
+        "augment": augment_of(config),
+        "close_mosaic_epoch": close,
+        "tell_pastes": config.copy_paste is not None,
+    }
 
 
 def augment_of(config: TrainConfig) -> AugmentConfig:
@@ -237,7 +243,7 @@ def announce(config: TrainConfig, data: TrainingData, folder: Path, detector: nn
     check_room(config, data.loading.workers, train, 2, folder, parameters)
     threads = torch.get_num_threads()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {threads} thread{'s' * (threads != 1)}"
-    lines = [*summary(data.dataset), f"{config.model}: {parameters:,} parameters, {name}, precision {precision}, run folder {folder}"]
+    lines = [*summary(data), f"{config.model}: {parameters:,} parameters, {name}, precision {precision}, run folder {folder}"]
     print("\n".join(lines), file=sys.stderr)
     if config.plots:
         plot_labels(folder, train)
