@@ -20,6 +20,7 @@ from .geometry.rboxes import RBoxes
 from .types import Instances
 
 FEW = 8  # objects in a picture beside which tags may be larger than what they name
+HIDDEN = 0.3  # of an object that a tag may cover
 GAP = 4  # pixels between the pictures of a sheet
 TINT = 90  # of 255: how much of a mask's colour lies over the picture
 Color = tuple[int, int, int]
@@ -30,13 +31,19 @@ def paint_boxes(pen: ImageDraw.ImageDraw, boxes: Boxes, colors: Sequence[Color],
     """Outlines that lie inside the boxes."""
     for (x1, y1, x2, y2), color in zip(boxes.data.tolist(), colors, strict=True):
         corners = (x1, y1, max(x1, x2 - 1), max(y1, y2 - 1))
-        pen.rectangle(corners, outline=color, width=width)
+        pen.rectangle(corners, outline=color, width=_thin(width, min(x2 - x1, y2 - y1)))
+
+
+def _thin(width: int, side: float) -> int:
+    """The width of a line around an object whose shorter side is `side` pixels: it leaves most of the object to be seen."""
+    return max(1, min(width, round(side / 8)))
 
 
 def paint_rboxes(pen: ImageDraw.ImageDraw, rboxes: RBoxes, colors: Sequence[Color], width: int) -> None:
     """Outlines with a mark from the centre along the long side, which shows the angle."""
-    for corners, color in zip(rboxes.corners(), colors, strict=True):
-        points = [tuple(corner) for corner in corners.tolist()]
+    thick = width
+    for corners, side, color in zip(rboxes.corners(), rboxes.data[:, 3].tolist(), colors, strict=True):
+        points, width = [tuple(corner) for corner in corners.tolist()], _thin(thick, side)
         centre, end = corners.mean(0).tolist(), corners[1:3].mean(0).tolist()
         pen.line([*points, *points[:2]], fill=color, width=width, joint="curve")
         pen.line([*centre, *end], fill=color, width=max(1, width // 2))
@@ -113,8 +120,9 @@ def draw(
 
     `colors` has one for each object; None: each class has its own.
 
-    Lines and text grow with the picture. Tags never cover each other, and among many objects none is larger than its own: the best objects
-    are served first, and where there is no room for name and score there is the score alone, or nothing.
+    Lines and text grow with the picture, but lines are thin around small objects. Tags never cover each other or more than a part of any
+    object, and among many objects none is larger than its own: the best objects are served first, and where there is no room for name and
+    score there is the score alone, or nothing.
     """
     picture = Image.fromarray(np.ascontiguousarray(image))
     pen = ImageDraw.Draw(picture)
@@ -128,9 +136,9 @@ def draw(
             continue  # the box around a turned one says nothing more
         PAINTERS[type(shape)](pen, shape, colors, max(2, round(unit / 400)))
     if labels:
-        tags = _Tags(pen, picture.size, ImageFont.load_default(size=max(10.0, unit / 55)))
-        bounds = next(iter(instances.shapes.values())).bounds().tolist()
-        for words, box, color in reversed(list(zip(captions(instances, names), bounds, colors, strict=True))):
+        bounds = next(iter(instances.shapes.values())).bounds().numpy()
+        tags = _Tags(pen, picture.size, ImageFont.load_default(size=max(10.0, unit / 55)), bounds)
+        for words, box, color in reversed(list(zip(captions(instances, names), bounds.tolist(), colors, strict=True))):
             tags.place(words, box, color, small=len(instances) > FEW)
     return np.asarray(picture)
 
@@ -173,12 +181,16 @@ def _fitted(image: np.ndarray, tile: int) -> tuple[np.ndarray, float]:
 
 
 class _Tags:
-    """Filled tags with text beside the objects, each where no earlier tag lies."""
+    """Filled tags with text beside the objects `boxes` (n, 4), each where no earlier tag lies and every object can still be seen."""
 
-    def __init__(self, pen: ImageDraw.ImageDraw, size: tuple[int, int], font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> None:
+    def __init__(
+        self, pen: ImageDraw.ImageDraw, size: tuple[int, int], font: ImageFont.FreeTypeFont | ImageFont.ImageFont, boxes: np.ndarray
+    ) -> None:
         self.pen = pen
         self.size = size
         self.font = font
+        self.boxes = boxes
+        self.most = HIDDEN * (boxes[:, 2:] - boxes[:, :2]).clip(1).prod(1)  # square pixels of each that a tag may cover
         self.taken = np.zeros((0, 4))
 
     def place(self, words: Sequence[str], box: Sequence[float], color: Color, small: bool) -> None:
@@ -204,7 +216,8 @@ class _Tags:
         if place[1] < 0 or place[3] > self.size[1]:
             return False
         apart = (self.taken[:, :2] >= place[2:]) | (self.taken[:, 2:] <= place[:2])
-        return bool(apart.any(1).all())
+        over = np.minimum(self.boxes[:, 2:], place[2:]) - np.maximum(self.boxes[:, :2], place[:2])
+        return bool(apart.any(1).all()) and not (over.clip(0).prod(1) > self.most).any()
 
 
 def _ink(ground: Color) -> Color:

@@ -72,6 +72,25 @@ def test_tags_of_a_crowd_never_cover_each_other(monkeypatch):
             assert a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]
 
 
+def test_no_object_hides_behind_a_tag(monkeypatch):
+    """Objects in a column, each under the next one's tag if that lay over it as usual."""
+    boxes = [[100, 20 + 14 * i, 110, 30 + 14 * i] for i in range(8)]
+    rows = objects(boxes, scores=[0.5 + 0.01 * i for i in range(8)])
+    tags = changed(draw(GROUND, rows, ["tree"]), draw(GROUND, rows, ["tree"], labels=False))
+    assert tags.sum() > 100  # the first or the last has room
+    for x1, y1, x2, y2 in boxes:
+        assert tags[y1:y2, x1:x2].mean() <= draw_module.HIDDEN
+    crossing = objects([[50, 60, 150, 160], [60, 47, 70, 57]], scores=[0.9, 0.8])  # the second where the first has its tag
+    assert not changed(draw(GROUND, crossing, ["tree"]), draw(GROUND, crossing, ["tree"], labels=False))[47:57, 60:70].any()
+
+
+def test_lines_leave_a_small_object_to_be_seen():
+    big = np.full((2000, 3000, 3), 128, np.uint8)
+    for side in (10, 40, 800):
+        touched = changed(draw(big, objects([[500, 500, 500 + side, 500 + side]]), ["a"], labels=False), big)
+        assert 0 < touched[500 : 500 + side, 500 : 500 + side].mean() < 0.5
+
+
 def test_a_class_without_a_name_shows_its_number():
     assert draw_module.captions(objects([[0, 0, 9, 9]], [5], [0.5]), ["a"])[0] == ("5 0.50", "0.50")
     assert draw_module.captions(objects([[0, 0, 9, 9]], [0]), ["a"]) == [("a",)]
