@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pellucid.errors import UsageError
 from pellucid.models.build import build
 from pellucid.numerics.casts import CastConvolutions
 from pellucid.tasks import TASKS
@@ -33,7 +34,8 @@ def test_outputs_and_gradients_are_those_of_autocast(name):
         sum(value.float().square().mean() for value in values).backward()
         found.append(([value.detach() for value in values], {key: value.grad for key, value in model.named_parameters()}))
     (plain, plain_gradients), (ours, gradients) = found
-    assert len(network.names) > 100
+    assert len(network.weights) > 100
+    assert all(isinstance(p, torch.nn.Parameter) and p.dtype == torch.float32 for p in model.parameters())
     assert any(value.dtype == torch.bfloat16 for value in ours)
     assert all(torch.equal(a, b) for a, b in zip(plain, ours, strict=True))
     assert sum(value is not None and bool(value.abs().sum() > 0) for value in gradients.values()) > 200
@@ -46,9 +48,17 @@ def test_frozen_weights_are_left_to_autocast():
     model, images = model_of("detect"), torch.rand(1, 3, 64, 64)
     model.backbone.requires_grad_(False)
     network = CastConvolutions(model, torch.bfloat16)
-    assert network.names
-    assert not any(name.startswith("backbone") for name in network.names)
+    assert network.weights
+    assert all(weight.requires_grad for weight in network.weights)
     frozen = CastConvolutions(model.requires_grad_(False).eval(), torch.bfloat16)
-    assert frozen.names == ()
+    assert frozen.weights == ()
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(frozen(images).one.outputs["cls"], model(images).one.outputs["cls"])
+
+
+def test_the_weights_are_back_after_an_error():
+    model = model_of("detect")
+    before = list(model.parameters())
+    with pytest.raises(UsageError, match="multiple of 32"):
+        CastConvolutions(model, torch.bfloat16)(torch.rand(1, 3, 60, 60))
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))

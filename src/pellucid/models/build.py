@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ class Detector(nn.Module):
         parts = [partial(self.one, [x.detach() for x in maps]), *(partial(module, maps) for module in self.shared.values())]
         if self.many is not None:
             parts.insert(0, partial(self.many, maps))
-        found = side_by_side(parts, [*maps, *self.parameters()], dict.values)
+        found = side_by_side(parts, chain(maps, self.parameters()), dict.values)
         many = None if self.many is None else Dense(found.pop(0), points, strides)
         one = Dense(found.pop(0), points, strides)
         return Output(many, one, {name: value for part in found for name, value in part.items()}, (height, width))

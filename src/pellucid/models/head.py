@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import cast
 
 import torch
@@ -62,7 +63,7 @@ class Branch(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> dict[str, Tensor]:
         chains = [(level, x) for levels in (self.classes, *self.stems) for level, x in zip(cast(nn.ModuleList, levels), maps, strict=True)]
-        found = side_by_side([partial(_run, level, x) for level, x in chains], [*maps, *self.parameters()], dict.values)
+        found = side_by_side([partial(_run, level, x) for level, x in chains], chain(maps, self.parameters()), dict.values)
         outputs: dict[str, Tensor] = {}
         for start in range(0, len(found), len(maps)):  # the levels of one kind of output
             parts = found[start : start + len(maps)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
 
@@ -16,15 +16,25 @@ class CastConvolutions:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.model, self.dtype = model, dtype
-        layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _ConvNd)]
-        learning = {f"{name}.{key}": p for name, module in layers for key, p in module.named_parameters() if p.requires_grad}
-        self.names, self.weights = tuple(learning), tuple(learning.values())
+        layers = [module for module in model.modules() if isinstance(module, _ConvNd)]
+        learning = [(module._parameters, key, p) for module in layers for key, p in module.named_parameters() if p.requires_grad]
+        self.places = [
+            (place, key) for place, key, _ in learning
+        ]  # torch.func.functional_call looks each of them up anew, for milliseconds
+        self.weights = tuple(p for _, _, p in learning)
 
     def __call__(self, images: Tensor) -> Any:
-        if not self.names:
+        if not self.weights:
             return self.model(images)
-        weights = dict(zip(self.names, _Cast.apply(self.dtype, *self.weights), strict=True))
-        return functional_call(self.model, weights, (images,), tie_weights=False)
+        try:
+            self._place(_Cast.apply(self.dtype, *self.weights))
+            return self.model(images)
+        finally:
+            self._place(self.weights)
+
+    def _place(self, weights: Iterable[Any]) -> None:
+        for (place, key), weight in zip(self.places, weights, strict=True):
+            place[key] = weight
 
 
 class _Cast(torch.autograd.Function):

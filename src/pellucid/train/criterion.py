@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -79,7 +80,7 @@ class Criterion:
                 partial(self.branch, output.many, output.shared, targets, output.size, TOPK_MANY, single=False),
                 partial(self.branch, output.one, alone, targets, output.size, TOPK_ONE, single=True),
             ]
-            reads = [*output.many.outputs.values(), *output.one.outputs.values(), *output.shared.values()]
+            reads = chain(output.many.outputs.values(), output.one.outputs.values(), output.shared.values())
             many, one = side_by_side(works, reads, BranchLoss.tensors)
         return many, one
 
