@@ -1,7 +1,6 @@
 """Every task on a GPU: no wait for the host, finite values in half precision on real pictures, the same loss as on a CPU."""
 
 import copy
-import warnings
 
 import pytest
 import torch
@@ -21,9 +20,7 @@ STEPS = 200
 @pytest.fixture(autouse=True)
 def waiting_is_allowed_again():
     yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the first call says that the mode is a prototype
-        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.set_sync_debug_mode("default")
 
 
 def prepare(name: str, precision: str, accumulate: int = 1, batches: int = 8, size: int = 320, **settings):
