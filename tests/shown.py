@@ -8,15 +8,21 @@ from pathlib import Path
 from unittest.mock import patch
 
 from pellucid.cli import main
+from pellucid.data.convert import convert
 from pellucid.data.samples import sample_path
+from pellucid.tasks import TASKS
 from pellucid.zoo import weights
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-SMALL = {"train": {"epochs": "1", "imgsz": "64"}, "export": {"imgsz": "64"}}  # what a verb may have in place of the page's own values
+SMALL = {  # what a verb may have in place of the page's own values
+    "train": {"epochs": "1", "imgsz": "64"},
+    "export": {"imgsz": "64"},
+    "bench": {"imgsz": "64"},
+}
 QUIET = {  # for settings that the page does not name
     "train": ["plots=false", "workers=0", "device=cpu"],
-    "val": ["plots=false", "workers=0", "device=cpu"],
+    "val": ["plots=false", "workers=0", "device=cpu", "imgsz=64"],
     "predict": ["device=cpu"],
     "export": ["imgsz=64"],
 }
@@ -65,10 +71,12 @@ def clone(folder):
 
 
 def stand_ins(folder):
-    """What a reader would have before reading: photos, and weights of an own run."""
+    """What a reader would have before reading: photos, data sets of boxes and of turned boxes, and weights of an own run."""
     (folder / "photos").mkdir()
     for picture in sorted((sample_path("trees").parent / "images" / "val").iterdir())[:2]:
         (folder / "photos" / picture.name).symlink_to(picture)
+    (folder / "shop.yaml").write_text(f"path: {sample_path('trees').parent}\ntrain: images/train\nval: images/val\nnames: [tree]\n")
+    convert(sample_path("nuclei-obb"), folder / "dota", "dota", TASKS["obb"]().needs)
     own = folder / "runs" / "detect" / "mine" / "weights"
     own.mkdir(parents=True)
     (own / "best.safetensors").symlink_to(Path(weights.__file__).with_name("trees-detect-n.safetensors"))

@@ -84,6 +84,15 @@ def test_the_commands_of_a_page_run_in_their_order(page, tmp_path, capsys):
                 run(words_of(line), capsys)
 
 
+def test_the_examples_of_the_help_run_in_their_order(tmp_path, capsys):
+    with clone(tmp_path):
+        stand_ins(tmp_path)
+        for verb in VERBS.values():
+            run(words_of(verb.example), capsys)
+        made = ("runs/detect/train/report.html", "runs/detect/train/weights/best.onnx", "shop-coco", "shop-dealt", "tiles")
+        assert [name for name in (*made, "runs/preview.jpg") if not (tmp_path / name).exists()] == []
+
+
 def test_what_is_not_run_still_stands_there():
     shown = [line for page in PAGES for line in lines(page)]
     assert [start for start in NOT_RUN if not any(line.startswith(start) for line in shown)] == []

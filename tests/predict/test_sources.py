@@ -214,6 +214,15 @@ def test_a_list_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
         open_sources(tmp_path / "all.txt")
 
 
+def test_a_folder_that_may_not_be_listed_is_one_sentence(tmp_path, monkeypatch):
+    def refused(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(DataError, match=r"cannot be listed \(Permission denied\); check its permissions"):
+        list(open_sources(tmp_path))
+
+
 def test_a_name_that_is_too_long_is_missing():
     with pytest.raises(MissingFileError, match="found nothing there"):
         open_sources("a" * 300 + ".jpg")

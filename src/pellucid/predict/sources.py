@@ -151,12 +151,15 @@ def _of_folder(folder: Path, stride: int) -> Stream:
 
 def _walk(folder: Path, below: Path, seen: set[tuple[int, int]]) -> Iterator[tuple[Path, Path]]:
     """Pictures and videos under `folder` with their unique names; a directory that links lead back to is entered once."""
-    state = folder.stat()
+    try:
+        state, entries = folder.stat(), [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be listed ({error.strerror}); check its permissions") from None
     if (state.st_dev, state.st_ino) in seen:
         return
     seen.add((state.st_dev, state.st_ino))
     taken: set[Path] = set()
-    for entry in sorted((entry for entry in folder.iterdir() if not entry.name.startswith(".")), key=lambda entry: natural(entry.name)):
+    for entry in sorted(entries, key=lambda entry: natural(entry.name)):
         if entry.is_dir():
             yield from _walk(entry, below / entry.name, seen)
         elif entry.suffix.lower() in SUFFIXES + VIDEOS:

@@ -46,7 +46,9 @@ def splits_of(request: Request, present: Sequence[str], source: object) -> tuple
     missing = [split for split in request.splits if split not in present]
     if missing:
         there = ", ".join(present) or "none"
-        raise DataError(f"{source}: expected the split {missing[0]!r}, found {there}; add it to the data set.")
+        raise DataError(
+            f"{source}: expected the split {missing[0]!r}, found {there}; add it to the data set, or make it with `pellucid data split`."
+        )
     return request.splits
 
 
