@@ -176,6 +176,23 @@ def test_resize_is_antialiased_and_identity_is_free():
     assert resize_longest(PIXELS, 72).shape == (48, 72, 3)
 
 
+@pytest.mark.parametrize("shape", [(400, 400), (300, 900), (37, 10), (1, 50), (700, 1), (33, 64)])
+@pytest.mark.parametrize("size", [64, 640])
+def test_a_resized_picture_is_pillows_to_one_grey_level(shape, size):
+    image = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    height, width = fit_longest(*shape, size)
+    theirs = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    ours = resize_longest(image, size)
+    assert ours.flags.c_contiguous
+    assert ours.shape == (height, width, 3)
+    assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
+    fixed = image.copy()
+    fixed.flags.writeable = False
+    mirrored = np.ascontiguousarray(image[:, ::-1])[:, ::-1]  # strides that run backwards
+    assert np.array_equal(resize_longest(fixed, size), ours)
+    assert np.array_equal(resize_longest(mirrored, size), ours)
+
+
 def test_letterbox_places_the_resized_picture():
     canvas, box = letterbox(PIXELS, 96)
     inner = canvas[box.top : box.top + box.new_height, box.left : box.left + box.new_width]

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+from torch.nn.functional import interpolate
 
 from ..errors import DataError, MissingFileError
 from ..geometry import Letterbox
 from ..geometry.affine import fit_longest
 
-READER_VERSION = 1  # part of the cache's keys: raise it when read_image or resize_longest change a pixel
+READER_VERSION = 2  # part of the cache's keys: raise it when read_image or resize_longest change a pixel
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a multi-picture JPEG gives its first picture
 FILL = 114  # grey of what no picture covers
@@ -100,7 +102,9 @@ def resize_longest(image: np.ndarray, size: int) -> np.ndarray:
     height, width = fit_longest(image.shape[0], image.shape[1], size)
     if (height, width) == image.shape[:2]:
         return image
-    return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    pixels = torch.from_numpy(np.require(image, requirements=("C", "W")))[None].permute(0, 3, 1, 2)
+    resized = interpolate(pixels, (height, width), mode="bilinear", antialias=True)  # Pillow's to one grey level, in a fraction of its time
+    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
 
 
 def letterbox(image: np.ndarray, size: int) -> tuple[np.ndarray, Letterbox]:
