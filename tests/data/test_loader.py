@@ -11,6 +11,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pellucid.augment.presets import AugmentConfig
 from pellucid.data import open_dataset
 from pellucid.data.module import DataModule, EpochLoader, EpochSampler
+from pellucid.data.ring import Slot
 from pellucid.data.samples import sample_path
 from pellucid.errors import PellucidWarning
 from pellucid.tasks import TASKS
@@ -219,6 +220,26 @@ def test_a_batch_that_does_not_fit_takes_the_ordinary_way():
     loader = module(batch=4, workers=2, ring=True).train_dataloader()
     loader.ring.capacity = 4096
     assert all(same(a, b) for a, b in zip(epoch_of(module(batch=4).train_dataloader(), 0), epoch_of(loader, 0), strict=True))
+
+
+def test_pixels_drawn_in_a_slot_are_joined_there_without_a_copy():
+    slot = Slot(torch.zeros(4000, dtype=torch.uint8), 128)
+    first = [torch.from_numpy(slot.room(shape)).fill_(value) for value, shape in enumerate([(4, 5, 3), (10, 7, 3)], 1)]
+    second = torch.full((3, 3, 3), 9, dtype=torch.uint8)  # a layer that lies elsewhere comes behind them
+    joined = slot.pixels([*first, second])
+    assert joined.data_ptr() == slot.memory.data_ptr() == first[0].data_ptr()
+    assert joined.tolist() == [1] * 60 + [2] * 210 + [9] * 27
+    assert slot.used == 320
+    assert slot.take(4).data_ptr() == slot.memory.data_ptr() + 320
+
+
+def test_pixels_that_do_not_fit_in_a_slot_leave_it():
+    slot = Slot(torch.zeros(100, dtype=torch.uint8), 0)
+    parts = [torch.from_numpy(slot.room(shape)) for shape in [(4, 5, 3), (10, 7, 3), (2, 2, 3)]]
+    assert parts[1].data_ptr() != slot.memory.data_ptr() + 60
+    assert slot.pixels(parts) is None
+    assert slot.used == 0
+    assert slot.pixels([torch.ones(40, 1, 3, dtype=torch.uint8)]) is None
 
 
 def test_a_ring_that_would_take_much_of_the_memory_is_not_made(monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,13 +19,19 @@ from .plan import View
 
 FILL = 114
 Rect = tuple[int, int, int, int]  # left, top, right, bottom
+Room = Callable[[tuple[int, int, int]], np.ndarray]  # shape -> pixels (h, w, 3) uint8 to be written
 MIN_SIDE = 2.0  # px; an object with a shorter side is not taught
 MIN_VISIBLE = 0.1  # of its area
 MAX_ASPECT = 100.0
 
 
-def layer(view: View, images: Sequence[np.ndarray], cutting: Cutting | None = None) -> Layer:
-    """The canvas pixels that the output samples, of sources (h, w, 3) uint8, with their matrix to the output.
+def blank(shape: tuple[int, int, int]) -> np.ndarray:
+    """Memory of its own."""
+    return np.empty(shape, np.uint8)
+
+
+def layer(view: View, images: Sequence[np.ndarray], cutting: Cutting | None = None, room: Room = blank) -> Layer:
+    """The canvas pixels that the output samples, of sources (h, w, 3) uint8, with their matrix to the output; they go into `room`.
 
     A view that shrinks by more than two is averaged over whole blocks first: a bilinear sample reaches no further than two pixels.
     The objects of a `cutting` lie above the sources.
@@ -34,11 +41,14 @@ def layer(view: View, images: Sequence[np.ndarray], cutting: Cutting | None = No
     above = [] if cutting is None else [cutting]
     covered = [*images, *(cut.pixels for cut in above)], [*offsets, *((cut.left, cut.top) for cut in above)]
     left, top, right, bottom = _crop(view.visible(2 * block), *covered)
-    pixels = _paste(images, [(x - left, y - top) for x, y in offsets], bottom - top, right - left, block)
+    canvas = (room if block == 1 else blank)((-(-(bottom - top) // block) * block, -(-(right - left) // block) * block, 3))
+    pixels = _paste(images, [(x - left, y - top) for x, y in offsets], bottom - top, right - left, canvas)
     for cut in above:
         lay(pixels, cut, left, top)
     if block > 1:
-        pixels = np.array(Image.fromarray(pixels).reduce(block))
+        small = Image.fromarray(pixels).reduce(block)
+        pixels = room((small.height, small.width, 3))
+        pixels[:] = small
     return Layer(torch.from_numpy(pixels), compose(view.matrix, translation(left, top), scaling(block, block)))
 
 
@@ -105,12 +115,24 @@ def _block(matrix: Tensor) -> int:
     return max(1, math.ceil(0.5 / gain - 1e-6))
 
 
-def _paste(images: Sequence[np.ndarray], offsets: Sequence[tuple[int, int]], height: int, width: int, block: int) -> np.ndarray:
-    """A grey (height, width, 3) canvas, each side raised to whole blocks, with the sources at their (left, top)."""
-    canvas = np.full((-(-height // block) * block, -(-width // block) * block, 3), FILL, np.uint8)
+def _paste(images: Sequence[np.ndarray], offsets: Sequence[tuple[int, int]], height: int, width: int, canvas: np.ndarray) -> np.ndarray:
+    """`canvas`, with the sources at their (left, top), cut at (height, width), and grey where there is none."""
+    places = []
     for image, (x, y) in zip(images, offsets, strict=True):
         left, top = max(x, 0), max(y, 0)
         right, bottom = min(x + image.shape[1], width), min(y + image.shape[0], height)
         if right > left and bottom > top:
             canvas[top:bottom, left:right] = image[top - y : bottom - y, left - x : right - x]
+            places.append((left, top, right, bottom))
+    _fill_gaps(canvas, places)
     return canvas
+
+
+def _fill_gaps(canvas: np.ndarray, places: Sequence[Rect]) -> None:
+    """Grey outside of `places`: the edges of all cut the canvas into cells that are wholly inside or outside."""
+    across = sorted({0, canvas.shape[1], *(edge for left, _, right, _ in places for edge in (left, right))})
+    down = sorted({0, canvas.shape[0], *(edge for _, top, _, bottom in places for edge in (top, bottom))})
+    for y1, y2 in pairwise(down):
+        for x1, x2 in pairwise(across):
+            if not any(left <= x1 and x2 <= right and top <= y1 and y2 <= bottom for left, top, right, bottom in places):
+                canvas[y1:y2, x1:x2] = FILL

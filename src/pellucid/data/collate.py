@@ -10,7 +10,7 @@ from torch.utils.data import get_worker_info
 
 from ..geometry.affine import stack_matrices
 from ..types import Instances, Layer, Packed, Sample, Targets
-from .ring import Ring, Slot
+from .ring import Drawn, Slot
 
 Extras = Callable[[Instances, int], Mapping[str, Tensor]]
 
@@ -20,14 +20,14 @@ def ladder(count: int) -> int:
     return max(4, 1 << max(count - 1, 0).bit_length())
 
 
-def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool, ring: Ring | None = None) -> Packed:
+def collate(samples: Sequence[Sample], size: int, extras: Extras, warped: bool) -> Packed:
     """What a worker sends for one batch; `extras` is the task's `targets`, `warped` says that pixels are still to be resampled.
 
-    In a worker its tensors go into the `ring`, where there is one and they fit.
+    Of `Drawn` samples all tensors go into their slot, as far as they fit.
     """
     mixed = tuple(i for i, sample in enumerate(samples) if len(sample.layers) > 1)
     layers = [sample.layers[0] for sample in samples] + [samples[i].layers[1] for i in mixed]
-    slot = None if ring is None else ring.slot()
+    slot = samples.slot if isinstance(samples, Drawn) else None
     packed = Packed(
         buffer=_buffer(layers, slot),
         sizes=tuple((layer.pixels.shape[0], layer.pixels.shape[1]) for layer in layers),
@@ -66,11 +66,14 @@ def _pad(parts: Sequence[Tensor], length: int) -> Tensor:
 def _buffer(layers: Sequence[Layer], slot: Slot | None) -> Tensor:
     """All pixels end to end; in a worker they are written straight into memory that the trainer reads."""
     total = sum(layer.pixels.numel() for layer in layers)
-    buffer = None if slot is None else slot.take(total)
-    if buffer is None and get_worker_info() is None:
+    parts = [layer.pixels for layer in layers]
+    placed = None if slot is None else slot.pixels(parts)
+    if placed is not None:
+        return placed
+    if get_worker_info() is None:
         buffer = torch.empty(total, dtype=torch.uint8)
-    elif buffer is None:
+    else:
         buffer = torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(total, device="cpu"))
-    for place, layer in zip(buffer.split([layer.pixels.numel() for layer in layers]), layers, strict=True):
-        place.view(layer.pixels.shape).copy_(layer.pixels)
+    for place, part in zip(buffer.split([part.numel() for part in parts]), parts, strict=True):
+        place.view(part.shape).copy_(part)
     return buffer

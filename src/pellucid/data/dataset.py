@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ import torch
 from torch.utils.data import Dataset
 
 from ..augment.copy_paste import Cutting, cut_out
-from ..augment.paste import FILL, layer, move
+from ..augment.paste import FILL, Room, blank, layer, move
 from ..augment.plan import View, plan
 from ..augment.presets import AugmentConfig
 from ..errors import PellucidWarning
 from ..geometry.affine import Letterbox
 from ..types import ImageMeta, Instances, Layer, Sample
+from .ring import Drawn, Ring
 
 if TYPE_CHECKING:
     from .cache import ImageStore
@@ -33,24 +35,34 @@ class TrainingSet(Dataset):
     size: int  # S
     seed: int
     close: int | None = None  # from this epoch on neither mosaic nor mixup
+    ring: Ring | None = None  # where workers draw their pixels
 
     def __len__(self) -> int:
         return len(self.index)
 
+    def __getitems__(self, keys: Sequence[tuple[int, int]]) -> Drawn:
+        """A batch, drawn into the next slot of the ring."""
+        slot = None if self.ring is None else self.ring.slot()
+        return Drawn([self._sample(key, blank if slot is None else slot.room) for key in keys], slot)
+
     def __getitem__(self, key: tuple[int, int]) -> Sample:
+        return self._sample(key, blank)
+
+    def _sample(self, key: tuple[int, int], room: Room) -> Sample:
+        """A sample whose first layer goes into `room`; the second ones lie behind all first ones, and are copied there later."""
         epoch, row = key
         open_mosaic = self.close is None or epoch < self.close
         chosen = plan(len(self), self.config, self.size, self.seed, epoch, row, open_mosaic)
-        views = [self._view(view) for view in chosen.views]
+        views = [self._view(view, room if place == 0 else blank) for place, view in enumerate(chosen.views)]
         objects = Instances.cat([objects for _, objects in views])
         return Sample(tuple(pixels for pixels, _ in views), chosen.share, chosen.color, objects, meta(self.index, row))
 
-    def _view(self, view: View) -> tuple[Layer, Instances]:
+    def _view(self, view: View, room: Room) -> tuple[Layer, Instances]:
         images = [self.store[row] for row in view.rows]
         originals = [original_size(self.index, row) for row in view.rows]
         objects = [self.index.instances(row) for row in view.rows]
         cutting = self._cutting(view)
-        return layer(view, images, cutting), move(view, objects, originals, [image.shape[:2] for image in images], cutting)
+        return layer(view, images, cutting, room), move(view, objects, originals, [image.shape[:2] for image in images], cutting)
 
     def _cutting(self, view: View) -> Cutting | None:
         """What is pasted over the view."""

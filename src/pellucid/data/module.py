@@ -152,10 +152,10 @@ class DataModule(LightningDataModule):
     def train_dataloader(self) -> EpochLoader:
         index, use = self.index("train"), self.loading
         augment = without_pastes(without_mirrors(use.augment, index), index, use.tell_pastes)
-        data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch)
         ring = self._ring()
+        data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch, ring)
         keys = EpochSampler(len(index), use.seed, *self._ranks())
-        return EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, ring=ring))
+        return EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, pin=ring is None))
 
     def val_dataloader(self) -> DataLoader:
         return self.eval_loader("val", *self._ranks())
@@ -191,7 +191,7 @@ class DataModule(LightningDataModule):
         size = (use.workers, use.prefetch + 2, LAYERS * use.batch * 3 * use.imgsz**2)
         return Ring(*size, pinned=torch.cuda.is_available()) if wanted and use.workers and Ring.fits(*size) else None
 
-    def _settings(self, warped: bool, ring: Ring | None = None) -> dict[str, Any]:
+    def _settings(self, warped: bool, pin: bool = True) -> dict[str, Any]:
         workers = self.loading.workers
         several = {
             "prefetch_factor": self.loading.prefetch,
@@ -201,8 +201,8 @@ class DataModule(LightningDataModule):
         }
         return {
             "num_workers": workers,
-            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped, ring=ring),
-            "pin_memory": torch.cuda.is_available() and ring is None,
+            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
+            "pin_memory": torch.cuda.is_available() and pin,
             "generator": torch.Generator().manual_seed(self.loading.seed),  # the loader's own draws stay out of the global stream
             **(several if workers else {}),
         }

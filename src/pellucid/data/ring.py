@@ -9,13 +9,15 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from ..types import Packed, Place
+from ..types import Packed, Place, Sample
 from .cache import available_memory
 
 SHARE = 8  # a ring takes at most this part of the memory that is free
@@ -95,6 +97,28 @@ class Slot:
     start: int  # of the memory in the ring
     used: int = 0
 
+    def room(self, shape: tuple[int, int, int]) -> np.ndarray:
+        """Pixels (h, w, 3) right behind those taken before; memory elsewhere where they do not fit."""
+        end = self.used + math.prod(shape)
+        if end > len(self.memory):
+            return np.empty(shape, np.uint8)
+        taken = self.memory[self.used : end].numpy().reshape(shape)
+        self.used = end
+        return taken
+
+    def pixels(self, parts: Sequence[Tensor]) -> Tensor | None:
+        """All of `parts` end to end from the slot's start, where those that got their room here lie already; None if they do not fit."""
+        at = 0
+        for part in parts:
+            if at == self.used and part.data_ptr() != self.memory.data_ptr() + at and at + part.numel() <= len(self.memory):
+                self.room((part.shape[0], part.shape[1], 3))[:] = part.numpy()
+            elif part.data_ptr() != self.memory.data_ptr() + at:
+                self.used = 0
+                return None
+            at += part.numel()
+        self.used = -(-at // _ALIGNED) * _ALIGNED
+        return self.memory[:at]
+
     def take(self, size: int) -> Tensor | None:
         """The next `size` bytes, or None where they do not fit."""
         if self.used + size > len(self.memory):
@@ -118,6 +142,14 @@ class Slot:
                 return leaf
             taken.view(leaf.dtype).view(leaf.shape).copy_(leaf)
         return Place(self.start + offset, tuple(leaf.shape), leaf.dtype)
+
+
+class Drawn(list[Sample]):
+    """Samples of one batch, whose pixels lie in `slot` as far as they fit."""
+
+    def __init__(self, samples: Iterable[Sample], slot: Slot | None) -> None:
+        super().__init__(samples)
+        self.slot = slot
 
 
 def keep_freed_memory() -> None:
