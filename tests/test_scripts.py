@@ -204,3 +204,32 @@ def test_reference_reports_a_training_that_failed(reference, monkeypatch, tmp_pa
     monkeypatch.setattr(reference, "train", lambda *_, **__: {"error": "no data"})
     (run,) = reference.main(tmp_path, {"sets": "mouse", "seeds": "0", "jobs": "1", "alone": "false"})["trainings"]
     assert run["error"] == "no data"
+
+
+def test_arms_are_trained_by_the_command_line_and_tabled(monkeypatch, capsys):
+    arms = script("bench/arms.py")
+    said = []
+
+    def trained(words, **_):
+        said.append(words[3:])
+        merged(TrainConfig(), read_settings("train", words[4:]))
+        score = 0.5 if "semantic=0" in words else 0.25
+        scores = {path: {"mask/ap": score + float(words[4:].count("seed=1")) / 10} for path in ("e2e", "nms")}
+        told = json.dumps({"scores": {**scores, "gap": 0.0}, "images_per_s": 10.0})
+        return SimpleNamespace(returncode=int("angle=0" in words), stdout=told, stderr="error: no such gain")
+
+    monkeypatch.setattr(arms.subprocess, "run", trained)
+    code = arms.main(["arms=; semantic=0 mask=3; angle=0", "seeds=0,1", "model=segment-n", "data=nuclei", "epochs=1"])
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert len(said) == len({" ".join(words) for words in said}) == 6
+    assert all(words[0] == "train" for words in said)
+    rows = json.loads(out)["rows"]
+    assert [(row["arm"], row["seed"], "failed" in row) for row in rows][:3] == [
+        ("default", 0, False),
+        ("semantic=0 mask=3", 0, False),
+        ("angle=0", 0, True),
+    ]
+    assert "| default | 0.250, 0.350 | 0.250, 0.350 |" in err
+    assert "| `semantic=0 mask=3` | 0.500, 0.600 |" in err
+    assert "| `angle=0` | failed, failed |" in err
