@@ -1,6 +1,6 @@
-"""Arms of an ablation, one training each: `python bench/arms.py arms="; semantic=0; mask_weight=quality" [seeds=0,1] [together=2] key=value ...`.
+"""Arms of an ablation, one training each: `python bench/arms.py arms="; semantic=0; mask=3 box=5" [seeds=0,1] [together=2] key=value ...`.
 
-An arm is settings of `pellucid train` that are added to all others, an empty one the default; those of `precision=16; precision=bf16` compare
+An arm is settings of `pellucid train` that are added to all others, an empty one the default; so `precision=16; precision=bf16` compares
 arithmetic. Prints a table of the first score of both paths on stderr, and JSON on stdout; exit code 1 where a training failed.
 """
 
