@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pellucid.assign import aligned
-from pellucid.errors import PellucidWarning, UsageError
+from pellucid.errors import UsageError
 from pellucid.tasks import TASKS
 from tests.assign.scenes import scene
 
@@ -27,15 +27,6 @@ def test_the_interpreted_kernel_agrees_with_comparing_all():
 def test_the_cpu_compares_all(monkeypatch):
     monkeypatch.setattr(aligned, "_kernels", None)  # would fail if called
     assert aligned._claim(*scene(TASKS["detect"]()), 10).valid.sum() > 60
-
-
-def test_where_it_cannot_be_compiled_all_are_compared_with_a_warning(monkeypatch):
-    aligned._kernels.cache_clear()
-    monkeypatch.setitem(sys.modules, "pellucid.assign.kernels", None)
-    with pytest.warns(PellucidWarning, match="assignment: expected Triton and a C compiler"):
-        assert aligned._kernels() is None
-    assert aligned._kernels() is None  # said once
-    aligned._kernels.cache_clear()
 
 
 def test_a_form_that_no_kernel_knows_is_refused():

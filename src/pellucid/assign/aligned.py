@@ -6,18 +6,16 @@ time, not memory. On a GPU, tasks that name a form are claimed for by `kernels`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from types import ModuleType
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..errors import PellucidWarning
 from ..numerics.islands import full
+from ..numerics.kernels import compiled
 from ..types import Assignment, Dense, Targets
 
 ALPHA, BETA = 0.5, 6.0  # t = p^alpha u^beta
@@ -102,21 +100,8 @@ def _claim(dense: Dense, shapes: Values, shared: Values, targets: Targets, overl
     return _claim_inside(kernels, dense, shapes, shared, targets, overlap, k)
 
 
-@cache
 def _kernels() -> ModuleType | None:
-    """The GPU kernels; None, with a warning, where they cannot be compiled: they need Triton and a C compiler."""
-    try:
-        from . import kernels
-
-        kernels.probe()
-    except Exception as error:  # whatever a missing part of the tool chain raises
-        reason = str(error).strip().split("\n")[0][:120]
-        warnings.warn(
-            PellucidWarning(f"assignment: expected Triton and a C compiler, got {type(error).__name__} ({reason}); training is slower"),
-            stacklevel=2,
-        )
-        return None
-    return kernels
+    return compiled("pellucid.assign.kernels", "assignment")
 
 
 def _claim_inside(

@@ -11,7 +11,6 @@ nothing, but for divisibility by 16, and a step is recorded only after one with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 
 import torch
 import triton  # type: ignore[import-untyped, unused-ignore]
@@ -19,6 +18,7 @@ import triton.language as tl  # type: ignore[import-untyped, unused-ignore]
 from torch import Tensor
 
 from ..numerics.constants import constant
+from ..numerics.kernels import device_of
 from ..types import Dense, Targets
 from .aligned import FORMS
 from .comparisons import similarity, window
@@ -96,7 +96,7 @@ def claim(
     inputs = logits, targets.valid.contiguous().view(torch.uint8), targets.labels.contiguous()
     sizes = (anchors, objects, known, truth[name].shape[2], *logits.stride())
     if anchor.numel():
-        with torch.cuda.device(logits.device) if logits.is_cuda else nullcontext():
+        with device_of(logits):
             _claim[(batch * objects,)](
                 tuple(value.contiguous() for value in compared), inputs, (anchor, u, t, held), sizes, share,
                 FORM=FORMS[name], BLOCK=BLOCK, KEEP=triton.next_power_of_2(known), num_warps=WARPS, enable_fp_fusion=False,

@@ -13,6 +13,7 @@ import triton  # type: ignore[import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-untyped, unused-ignore]
 from torch import Tensor
 
+from ..numerics.kernels import device_of
 from .mask_blocks import Inputs
 
 CELLS = 64  # looked at together
@@ -135,7 +136,8 @@ def bce_gradients(inputs: Inputs, offset: float, scale: Tensor) -> tuple[Tensor,
     _run(inputs, (of_coefficients, scale), offset, 1)
     batch, height, width, channels = of_proto.shape
     grid = (triton.cdiv(height, TILE) * triton.cdiv(width, TILE), batch)
-    _teach[grid](inputs, scale, of_proto, _numbers(inputs, offset), CHANNELS=channels, SIDE=TILE, GROUP=CELLS)
+    with device_of(of_proto):
+        _teach[grid](inputs, scale, of_proto, _numbers(inputs, offset), CHANNELS=channels, SIDE=TILE, GROUP=CELLS)
     return of_coefficients, of_proto
 
 
@@ -156,7 +158,8 @@ def probe() -> None:
 def _run(inputs: Inputs, results: tuple[Tensor, Tensor], offset: float, mode: int) -> None:
     count = inputs[4].shape[0] * inputs[4].shape[1]
     if count:
-        _look[(count,)](inputs, results, _numbers(inputs, offset), CHANNELS=inputs[1].shape[3], BLOCK=CELLS, MODE=mode)
+        with device_of(inputs[1]):
+            _look[(count,)](inputs, results, _numbers(inputs, offset), CHANNELS=inputs[1].shape[3], BLOCK=CELLS, MODE=mode)
 
 
 def _numbers(inputs: Inputs, offset: float) -> tuple[float, int, int, int, int]:

@@ -5,8 +5,6 @@ The backward pass computes the logits again. Targets are bits (B, N, h, w / 8), 
 
 from __future__ import annotations
 
-import warnings
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -14,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from ..errors import PellucidWarning
 from ..geometry.masks import unpack_bits
 from ..numerics.islands import autocast_off, full
+from ..numerics.kernels import compiled
 from ..types import Pairs
 from . import mask_blocks
 
@@ -108,21 +106,8 @@ def count_bits(bits: Tensor) -> Tensor:
     return ((value + (value >> 4)) & 0x0F).sum((-2, -1)).float()
 
 
-@cache
 def _kernels() -> ModuleType | None:
-    """The GPU kernels; None, with a warning, where they cannot be compiled: they need Triton and a C compiler."""
-    try:
-        from . import mask_kernels
-
-        mask_kernels.probe()
-    except Exception as error:  # whatever a missing part of the tool chain raises
-        reason = str(error).strip().split("\n")[0][:120]
-        warnings.warn(
-            PellucidWarning(f"mask losses: expected Triton and a C compiler, got {type(error).__name__} ({reason}); training is slower"),
-            stacklevel=2,
-        )
-        return None
-    return mask_kernels
+    return compiled("pellucid.losses.mask_kernels", "mask losses")
 
 
 def _backend(proto: Tensor) -> ModuleType:
