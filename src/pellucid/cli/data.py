@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..config import CheckConfig, ConvertConfig, PreviewConfig, SplitConfig, StatsConfig, TilesConfig, merged, required
@@ -53,11 +54,14 @@ def do_stats(given: dict[str, Any]) -> int:
 
 def do_preview(given: dict[str, Any]) -> int:
     from ..data.readers import read_dataset
+    from ..data.writers import check_apart
     from ..results.preview import some_rows, write_sheet
 
     config = merged(PreviewConfig(), given)
     required(config, "data")
-    index = read_dataset(config.data, needs_of(config.task), (config.split,)).splits[config.split]
+    dataset = read_dataset(config.data, needs_of(config.task), (config.split,))
+    check_apart(Path(config.out).resolve(), dataset)
+    index = dataset.splits[config.split]
     rows = some_rows(len(index), config.count, config.seed)
     out = write_sheet(index.take(rows), config.out)
     if config.json:

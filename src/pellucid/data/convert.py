@@ -9,7 +9,7 @@ from ..errors import PellucidWarning
 from .findings import settle
 from .index import DataSet
 from .readers import read_dataset, read_whole
-from .writers import Written, check_out, plan_of, write_dataset
+from .writers import Written, check_apart, check_out, plan_of, write_dataset
 
 
 def open_for(data: str | Path, needs: tuple[str, ...] | None) -> DataSet:
@@ -23,10 +23,11 @@ def convert(
     """Write the data set at `data` to the new folder `out` in the format `to`: coco, yolo, dota, voc or labelme.
 
     What was wrong with the labels and what the format cannot hold is warned about (PellucidWarning), or raised if `strict` (DataError).
-    UsageError where `out` holds files.
+    UsageError where `out` holds files, or lies where the data set is read from.
     """
     target = check_out(out)
     dataset = open_for(data, needs)
+    check_apart(target, dataset)
     settle(dataset.all_findings(), strict)
     rows = ((split, index, row) for split, index in dataset.splits.items() for row in range(len(index)))
     written = write_dataset(to, dataset, plan_of(to, dataset, rows), target, link, strict)

@@ -19,6 +19,10 @@ CODES: dict[str, tuple[str, str]] = {
     "image-unreadable": ("error", "image(s) cannot be read; left out with their labels"),
     "image-format": ("error", "picture file(s) of a format that is not read (JPEG, PNG, WebP, BMP, TIFF are); left out"),
     "image-twice": ("warning", "image(s) are listed more than once; read once"),
+    "file-beside": (
+        "warning",
+        "annotation file(s) lie beside the one that is read of their split; left out, name the task that they are for to read them",
+    ),
     "label-unreadable": ("error", "label file(s) cannot be read; left out with their images"),
     "label-without-image": ("error", "label file(s) have no image; left out"),
     "label-twice": ("warning", "image(s) have a label file in the labels folder and one beside them; the former is used"),

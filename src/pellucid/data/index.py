@@ -36,6 +36,7 @@ class Index:
     columns: Mapping[str, Ragged] = field(default_factory=dict)  # other annotation kinds, one row an object: see `columns`
     findings: tuple[Finding, ...] = ()
     keypoints: KeypointSpec | None = None  # what the column of that name holds
+    folders: tuple[Path, ...] = ()  # where pictures and labels were looked for: a file that is put there may become one of them
 
     def __len__(self) -> int:
         return len(self.ids)

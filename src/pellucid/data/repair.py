@@ -14,7 +14,7 @@ from .convert import open_for
 from .doctor import repeats
 from .findings import CODES, Finding, Log
 from .index import DataSet, Index
-from .writers import Written, check_out, plan_of, write_dataset
+from .writers import Written, check_apart, check_out, plan_of, write_dataset
 
 # code of a finding -> what the copy has in its place
 REPAIRS: dict[str, str] = {
@@ -81,6 +81,7 @@ def repair(data: str | Path, out: str | Path, needs: tuple[str, ...] | None = No
     """
     target = check_out(out)
     dataset = open_for(data, needs)
+    check_apart(target, dataset)
     found = list(dataset.all_findings())
     hopeless = next((finding for finding in found if finding.code == "rows-none"), None)
     if hopeless:

@@ -14,7 +14,7 @@ from .convert import open_for
 from .findings import settle
 from .hashes import duplicates
 from .index import Index, distinct_names
-from .writers import Written, check_out, plan_of, write_dataset
+from .writers import Written, check_apart, check_out, plan_of, write_dataset
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ def split(
     """
     target = check_out(out)
     dataset = open_for(data, needs)
+    check_apart(target, dataset)
     settle(dataset.all_findings(), strict)
     rows = _once(dataset.splits)
     paths = [index.path(row) for index, row in rows]

@@ -21,6 +21,7 @@ from .images import read_image, unique_name
 from .index import DataSet, Index
 from .readers import read_dataset
 from .tiles import Window, crop, cut, windows
+from .writers import check_apart
 
 LOSSY = (".jpg", ".jpeg")  # tiles of these are JPEG too, of all others PNG
 QUALITY = 95
@@ -63,6 +64,7 @@ def write_tiles(data: str | Path, out: str | Path, tile: int, overlap: int, visi
     target = Path(out)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"out: expected a new or empty folder, got {target}, which holds files; choose another")
+    check_apart(Path(os.path.realpath(target)), dataset)
     report = Report(str(target), dataset.format)
     sources: dict[str, dict[str, list[Any]]] = {}
     for split, index in dataset.splits.items():

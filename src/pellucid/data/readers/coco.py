@@ -61,6 +61,8 @@ def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
         raise DataError(f"{source}: expected categories with a list `keypoints` in {names}, found none; name a file that has them.")
     for name in sorted({name for name in classes.values() if list(classes.values()).count(name) > 1}):
         log.add("name-twice", source, repr(name))
+    if request.whole:
+        _count_unread(parts, log)
     indexes = {split: _Split(split, parts[split], classes, request, points).read(documents.pop(split)) for split in splits}
     return DataSet(source, "coco", indexes, tuple(classes.values()), tuple(classes), log.findings())
 
@@ -92,10 +94,19 @@ def _annotation_file(folder: Path, split: str, needs: Sequence[str], wanted: boo
     return preferred[0] if len(preferred) == 1 else None
 
 
-def _fitting(folder: Path, split: str) -> list[Path]:
-    """The files of objects that name a split."""
+def _count_unread(parts: dict[str, Part], log: Log) -> None:
+    """A finding for each file beside the one that was read of a split, as person_keypoints beside instances."""
+    read = {part.json for part in parts.values()}
+    for split, part in parts.items():
+        for path in _fitting(part.json.parent, split, others=True):
+            if path not in read:
+                log.add("file-beside", path, f"{part.json.name} is read")
+
+
+def _fitting(folder: Path, split: str, others: bool = False) -> list[Path]:
+    """The files of objects that name a split; `others`: of captions and the like too."""
     words = re.compile(rf"(^|[^a-z])({'|'.join(ALIASES[split])})(?![a-z])")
-    return [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and not path.stem.startswith(_OTHER)]
+    return [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and (others or not path.stem.startswith(_OTHER))]
 
 
 def _picture_folders(root: Path, file: Path, split: str) -> tuple[Path, ...]:
@@ -192,7 +203,8 @@ class _Split:
             self._image(builder, folder, image, position, objects.get(image["id"], ()))
         if not len(builder):
             raise empty_split(self.part.json, self.split, str(folder), self.log)
-        return builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+        index = builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+        return replace(index, folders=() if folder == self.part.json.parent.parent else (folder,))
 
     def _well_formed(self, image: object) -> bool:
         good = isinstance(image, dict) and isinstance(image.get("file_name"), str) and isinstance(image.get("id"), int | str)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -185,7 +185,8 @@ class _Reader:
             self.log.add("labels-none", self.split, f"looked in {self.where.labels}" if self.where.labels else "there is no labelTxt")
         if self.refused and self.refused == self.rows:
             self.log.add("rows-none", self.source, f"{self.rows} rows")
-        return self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())
+        index = self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())
+        return replace(index, folders=tuple(folder for folder in (self.where.images, self.where.labels) if folder))
 
     def _labels(self) -> dict[str, str]:
         """Label files by their path without suffix, and by their mere name where only one has it."""

@@ -158,7 +158,8 @@ class _Split:
                     self._negative(path)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(folder), self.log)
-        return self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
+        index = self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
+        return replace(index, folders=tuple(self.source / alias for aliases in ALIASES.values() for alias in aliases))
 
     def _picture(self, page: Page) -> str:
         """Where the picture of a page lies: where it says, seen from the page, else beside it; never outside the data set."""

@@ -6,7 +6,7 @@ Corners count pixels from 1, both included, in files of the VOC challenge itself
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -116,7 +116,8 @@ class _Split:
             self._image(os.path.join(folder, _picture(stem, files) or f"{stem}.jpg"), page)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(folder), self.log)
-        return self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
+        index = self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
+        return replace(index, folders=(folder, self.source / "Annotations"))
 
     def _image(self, path: str, page: Page) -> None:
         header = probe(path, self.log)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import DataError, UsageError
@@ -87,6 +87,7 @@ class _Split:
         self.columns = request.columns()
         self.log, self.builder = Log(split), IndexBuilder(root, self.columns, points if "keypoints" in request.needs else None)
         self.listings: dict[str, Listing] = {}
+        self.walked: set[Path] = set()
         self.labelled = self.rows = 0
 
     def read(self, value: object, source: Path) -> Index:
@@ -108,7 +109,8 @@ class _Split:
             self.log.add("labels-none", self.split, f"looked {f'in {labels} and ' if labels else ''}beside them")
         self._orphans()
         self._kinds(source)
-        return self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+        index = self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
+        return replace(index, folders=tuple(sorted(self.walked | ({*map(Path, self.listings)} - {self.root}))))
 
     def _kinds(self, source: Path) -> None:
         """Says where rows were not of the task, or of more than one kind."""
@@ -144,6 +146,7 @@ class _Split:
         )
 
     def _folder(self, folder: Path) -> Iterator[str]:
+        self.walked.add(folder)
         for parent, names in walk(folder):
             for name in names:
                 if name.lower().endswith(OTHER_PICTURES):

@@ -25,7 +25,7 @@ from .names import check_names
 from .voc import Voc
 from .yolo import Yolo
 
-__all__ = ["WRITERS", "Item", "Plan", "Written", "check_out", "plan_of", "write_dataset"]
+__all__ = ["WRITERS", "Item", "Plan", "Written", "check_apart", "check_out", "plan_of", "write_dataset"]
 
 WRITERS: dict[str, type[Writer]] = {"coco": Coco, "yolo": Yolo, "dota": Dota, "voc": Voc, "labelme": LabelMe}
 _PICTURES = {"images", "jpegimages"}
@@ -52,6 +52,16 @@ def check_out(out: str | Path) -> Path:
     if target.is_dir() and os.path.samefile(target, os.curdir):
         raise UsageError(f"out: expected a folder other than the current one, got {target}; name a new one in it")
     return target
+
+
+def check_apart(target: Path, dataset: DataSet) -> None:
+    """UsageError where what is written into a folder, or as a file, would be read as a part of the data set."""
+    for folder in (folder for index in dataset.splits.values() for folder in index.folders):
+        if target.is_relative_to(os.path.realpath(folder)):
+            raise UsageError(
+                f"out: expected a place outside the folders that {dataset.source} is read from, got {target}, which is in {folder}; "
+                "choose another"
+            )
 
 
 def plan_of(to: str, dataset: DataSet, rows: Iterable[tuple[str, Index, int]]) -> Plan:
