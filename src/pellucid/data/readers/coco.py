@@ -106,7 +106,8 @@ def _count_unread(parts: dict[str, Part], log: Log) -> None:
 def _fitting(folder: Path, split: str, others: bool = False) -> list[Path]:
     """The files of objects that name a split; `others`: of captions and the like too."""
     words = re.compile(rf"(^|[^a-z])({'|'.join(ALIASES[split])})(?![a-z])")
-    return [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower()) and (others or not path.stem.startswith(_OTHER))]
+    named = [path for path in sorted(folder.glob("*.json")) if words.search(path.stem.lower())]
+    return [path for path in named if others or not path.stem.startswith(_OTHER)]
 
 
 def _picture_folders(root: Path, file: Path, split: str) -> tuple[Path, ...]:
