@@ -1,7 +1,7 @@
-"""Speed and memory of a training step by what is captured: `python bench/capture.py [tasks=...] [batches=16,64] [modes=none,step]`.
+"""Speed and memory of a training step by what is captured: `python bench/capture.py [tasks=...] [batches=16,64] [modes=none,step] [lanes=6]`.
 
 Real pictures of the samples that ship, mosaics, n scale; the median of 20 steps that each end with the device idle, and a stream of 20 that
-do not wait. Prints a line a case and JSON last; `gain` is against eager in the same process.
+do not wait. Prints a line a case and JSON last; `gain` is against eager in the same process. `lanes` is how much of a recording runs at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from pellucid.augment.apply import apply
 from pellucid.config import TrainConfig
+from pellucid.numerics import lanes
 from pellucid.train.run import TrainingData, loading_of, open_all
 from pellucid.train.step import TrainStep
 from pellucid.types import Batch
@@ -29,6 +30,7 @@ OWN = {
     "precision": "16",
     "imgsz": "640",
     "repeats": "20",
+    "lanes": str(lanes.LANES),
 }
 
 
@@ -104,6 +106,7 @@ def measure(task: str, images: int, mode: str, options: dict[str, str]) -> dict:
 
 
 def main(options: dict[str, str]) -> list[dict]:
+    lanes.LANES = int(options["lanes"])
     rows: list[dict] = []
     for task in options["tasks"].split(","):
         for images in (int(count) for count in options["batches"].split(",")):
