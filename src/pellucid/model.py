@@ -238,11 +238,14 @@ def describe(name: str, detector: Network, card: Card, imgsz: int | None = None)
 
 def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
     """The run folder, and the results of `config.source` one by one, each written to the folder as `config` asks."""
-    from .predict.files import Kept, write_results
+    from .predict.files import Kept, keep_apart, write_results
+    from .predict.sources import named_paths
 
     required(config, "model", "source")
     opened = open_network(config.model)
     warn_of_random_weights(config.model)
+    if config.exist_ok:
+        keep_apart(named_paths(config.source), Path(config.project) / opened[1].task / (config.name or "predict"))
     results = predict(config, config.source, opened)
     first = list(islice(results, 1))  # a source of which nothing can be read ends here, and leaves no folder
     folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from ..errors import UsageError
 from ..results import Result
 from .video import VideoWriter
 
@@ -23,6 +24,20 @@ class Kept:
     save_conf: bool = False
     save_crop: bool = False
     save_json: bool = False
+    exist_ok: bool = False  # label files of an earlier run are replaced
+
+
+def keep_apart(paths: Iterable[str], folder: Path) -> None:
+    """Raise UsageError where one of `paths` lies in `folder`, or is a folder that it lies in."""
+    for path in paths if folder.is_dir() else ():
+        place, parent = os.path.realpath(path), os.path.realpath(folder)
+        inside = place == parent or place.startswith(parent + os.sep)
+        above = os.path.isdir(place) and parent.startswith(place.rstrip(os.sep) + os.sep)
+        if os.path.exists(place) and (inside or above):
+            raise UsageError(
+                f"name: expected a run folder from which no picture is read, since it would be drawn over, got {folder} and the source "
+                f"{path}; choose another name=, or leave exist_ok out"
+            )
 
 
 def write_results(results: Iterable[Result], folder: Path, kept: Kept) -> Generator[Result]:
@@ -31,10 +46,12 @@ def write_results(results: Iterable[Result], folder: Path, kept: Kept) -> Genera
         records = stack.enter_context(_Records(folder / "predictions.json")) if kept.save_json else None
         drawn = stack.enter_context(_Drawn(folder))
         for result in results:
+            if kept.exist_ok:
+                keep_apart([result.path], folder)
             if kept.save:
                 drawn.add(result)
             if kept.save_txt:
-                result.save_txt(folder / "labels" / result.name.with_suffix(".txt"), kept.save_conf)
+                result.save_txt(folder / "labels" / result.name.with_suffix(".txt"), kept.save_conf, kept.exist_ok)
             if kept.save_crop:
                 result.save_crop(folder / "crops")
             if records is not None:

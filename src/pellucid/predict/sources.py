@@ -64,6 +64,17 @@ def open_sources(source: Any, color: str = "rgb", vid_stride: int = 1) -> Stream
     return iter(_of_pixels(source, color))
 
 
+def named_paths(source: str) -> Iterator[str]:
+    """The files and folders that a source on the command line names: those of a list or a pattern, else the source itself."""
+    path = Path(source)
+    if os.path.isfile(path) and path.suffix.lower() == ".txt":
+        yield from _lines(os.fsdecode(read_text(path, MOST)), path.parent)
+    elif not os.path.exists(path) and glob.has_magic(source) and not is_url(source):
+        yield from glob.iglob(source, recursive=True)
+    else:
+        yield source
+
+
 def natural(name: str) -> list[Any]:
     """Sorting key: numbers within names by their value."""
     return [int(part) if part.isdecimal() else part.casefold() for part in re.split(r"(\d+)", name)]
@@ -172,11 +183,15 @@ def _of_text(path: Path, stride: int) -> Stream:
 
 
 def _of_lines(text: str, base: Path, place: str, stride: int) -> Stream:
-    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
-    items = [line if is_url(line) else str(base / line) for line in lines if line and not line.startswith("#")]
+    items = _lines(text, base)
     if not items:
         raise DataError(f"{place}: expected a path to a picture on each line, found no line; add some")
     return _of_paths(items, stride)
+
+
+def _lines(text: str, base: Path) -> list[str]:
+    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
+    return [line if is_url(line) else str(base / line) for line in lines if line and not line.startswith("#")]
 
 
 def _of_glob(pattern: str, stride: int) -> Stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -114,11 +115,14 @@ class Result:
         return draw(image, self.instances, self.names, labels)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the drawn picture into `folder` under the result's own name; the path written."""
+        """Write the drawn picture into `folder` under the result's own name; the path written.
+
+        UsageError where the picture that was read lies there.
+        """
         path = Path(folder) / self.name
         if path.suffix.lower() not in SUFFIXES:
             path = path.with_name(path.name + ".jpg")
-        return _save(self.plot(), path)
+        return self._save(self.plot(), path)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `class` is the user's id, boxes are x1, y1, x2, y2 in original pixels; further fields as the shapes have them.
@@ -155,16 +159,19 @@ class Result:
         meta = ImageMeta(image, image, path, *size)
         return cls(meta, objects_of(records, ids), tuple(names.values()), ids, Path(Path(path).name))
 
-    def save_txt(self, path: str | Path, save_conf: bool = False) -> Path:
+    def save_txt(self, path: str | Path, save_conf: bool = False, exist_ok: bool = False) -> Path:
         """Write YOLO rows: class id, the values below as shares of the picture, and the score if `save_conf`.
 
         Boxes: centre x and y, width, height. Masks: one ring x y x y ... Keypoints: the box, then x y visibility of each, or x y where
         the model has no visibility, as `kpt_shape` of its data says. Rotated boxes: four corners. A folder as `path` gets a file named
         after the result; a picture without objects gives an empty file, an object with an empty mask no row.
+        A file that exists may be somebody's labels: UsageError, or it is replaced if `exist_ok`.
         """
         path = Path(path)
         if path.suffix != ".txt":
             path = path / self.name.with_suffix(".txt")
+        if not exist_ok and path.is_file():
+            raise UsageError(f"{path}: expected no file there yet, got one that may hold labels; choose another folder, or exist_ok=True")
         shape = telling(self.instances)
         values = encoding(shape).row(shape, boxes_of(self.instances), self.orig_shape)
         heads = zip(self.instances.labels.tolist(), values, self._scores.tolist(), strict=True)
@@ -187,7 +194,7 @@ class Result:
             crop = pixels[y1:y2, x1:x2]
             if crop.size:
                 place = Path(folder) / _safe(self.names[label]) / self.name.parent / f"{self.name.stem}-{number}{suffix}"
-                paths.append(_save(crop, place))
+                paths.append(self._save(crop, place))
         return paths
 
     def to_df(self) -> Any:
@@ -205,6 +212,15 @@ class Result:
         """
         return detections(self)
 
+    def _save(self, image: np.ndarray, path: Path) -> Path:
+        """Write a picture; UsageError where that would replace the one that was read."""
+        if same_file(path, self.path):
+            raise UsageError(f"{path}: expected a place that is not the picture that was read, got the same file; choose another folder")
+        options: dict[str, Any] = {"quality": 92} if path.suffix.lower() in LOSSY else {}
+        with _writing(path):
+            Image.fromarray(image).save(path, **options)
+        return path
+
     @property
     def _numbers(self) -> Tensor:
         return torch.arange(len(self)) if self.numbers is None else self.numbers
@@ -221,11 +237,12 @@ class Result:
         return [{name: value for fields in row for name, value in fields.items()} for row in zip(*parts, strict=True)]
 
 
-def _save(image: np.ndarray, path: Path) -> Path:
-    options: dict[str, Any] = {"quality": 92} if path.suffix.lower() in LOSSY else {}
-    with _writing(path):
-        Image.fromarray(image).save(path, **options)
-    return path
+def same_file(first: str | Path, second: str | Path) -> bool:
+    """Whether both names lead to one file that exists."""
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):  # one is missing, or no path at all
+        return False
 
 
 def _safe(name: str) -> str:
