@@ -71,7 +71,7 @@ def export(config: ExportConfig, opened: tuple[Detector, Card] | None = None) ->
         gaps = _compare(made, detector, card, config)
         size = made.stat().st_size if made.is_file() else sum(path.stat().st_size for path in made.iterdir())
         if gaps.faults:
-            unfit = target.with_name(f"{target.stem}{UNFIT}{target.suffix}")
+            unfit = _unfit(target)
             _place(made, unfit)
             raise PellucidError(
                 f"expected {target.name} to be within tolerance of torch, got a difference of {'; '.join(gaps.faults)}; the file is kept "
@@ -90,9 +90,29 @@ def _target(config: ExportConfig) -> Path:
     place = weights.parent if weights.suffix in (".safetensors", ".ckpt") else Path()
     stem = weights.stem if weights.suffix in (".safetensors", ".ckpt") else weights.name
     target = Path(config.out) if config.out else place / f"{stem}{suffix}"
-    if target.is_dir() != (config.format == "openvino") and target.exists():
-        raise UsageError(f"out: expected {target} to be free or an earlier export, got something else; choose another name")
+    for place in (target, _unfit(target)):
+        if place.exists() and not (place.is_dir() == (config.format == "openvino") and _is_ours(place)):
+            raise UsageError(f"out: expected {place} to be free or an earlier export, got something else; choose another name")
     return target
+
+
+def _unfit(target: Path) -> Path:
+    """The name under which a file that is not as good as torch is kept."""
+    return target.with_name(f"{target.stem}{UNFIT}{target.suffix}")
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether a file has the card of an export, of whatever version; a folder without files has room for one."""
+    if place.is_file():
+        import onnx
+
+        try:
+            model = onnx.load(place, load_external_data=False)
+        except Exception:  # of whatever reads what is no ONNX file
+            return False
+        return any(item.key == KEY for item in model.metadata_props)
+    xml = place / XML
+    return not any(place.iterdir()) or (xml.is_file() and f"<{KEY} ".encode() in xml.read_bytes())
 
 
 def _write(made: Path, detector: Detector, card: Card, config: ExportConfig) -> Facts:
