@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import BenchConfig, ExportConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
+from .decode import PATHS
 from .errors import PellucidWarning, UsageError
 from .export.runtime import Exported, is_exported, open_exported
 from .models.count import count_flops, count_parameters
@@ -133,6 +134,11 @@ def place_of(network: Network, config: ValConfig | PredictConfig) -> torch.devic
     return pick_device("cpu")
 
 
+def path_of(network: Network, config: PredictConfig) -> str:
+    """The decode path that was asked for, else the one of an exported file, else e2e."""
+    return config.path or (network.facts.path if isinstance(network, Exported) else PATHS[0])
+
+
 def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> tuple[Scores, Path]:
     """Score a model on a split and write the report; the scores and the run folder."""
     from .data.module import DataModule
@@ -177,9 +183,10 @@ def predict(config: PredictConfig, source: Any, opened: tuple[Network, Card] | N
 
     detector, card = opened or open_network(config.model)
     device = place_of(detector, config)
-    names = ("conf", "iou", "max_det", "path", "classes", "agnostic_nms", "batch", "tile", "overlap", "vid_stride")
+    names = ("conf", "iou", "max_det", "classes", "agnostic_nms", "batch", "tile", "overlap", "vid_stride")
     settings = {name: getattr(config, name) for name in names}
     settings |= {"precision": pick_precision("16" if config.half else config.precision, device), "color": color}
+    settings["path"] = path_of(detector, config)
     return find(detector.to(device), card, source, imgsz=config.imgsz or card.imgsz, device=device, **settings)
 
 
@@ -198,7 +205,7 @@ def bench(config: BenchConfig) -> dict[str, Any]:
     figures = measure(lambda source: predict(looking, source, opened), picture, config.batch, config.repeats)
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     given = {"model": config.model, "task": opened[1].task, "imgsz": config.imgsz or opened[1].imgsz, "batch": config.batch}
-    how = {"precision": pick_precision(config.precision, device), "path": config.path, "repeats": config.repeats}
+    how = {"precision": pick_precision(config.precision, device), "path": path_of(opened[0], looking), "repeats": config.repeats}
     place = {"device": gpu or "cpu", "threads": torch.get_num_threads(), "torch": torch.__version__, "picture": str(picture)}
     return {**given, **how, **place, **figures}
 

@@ -19,7 +19,7 @@ from pellucid.export.facts import KEY, Facts
 from pellucid.export.write import _write_openvino
 from pellucid.geometry.affine import fit_longest
 from pellucid.model import Model, bench
-from pellucid.zoo import open_model
+from pellucid.zoo import Card, open_model
 
 PICTURES = sample_path("trees").parent / "images" / "val"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_numpy.py"
@@ -96,6 +96,32 @@ def test_a_file_is_timed_as_weights_are(trees):
     assert figures["ms"]["network"]["median"] > 0
     with pytest.raises(UsageError, match="path"):
         bench(BenchConfig(model=str(trees.path), path="nms"))
+
+
+def always_there(path):
+    """A file of the one-to-many branch that finds the same two trees on every picture."""
+    facts = Facts(Card("detect", "n", ("tree",), (0,), 64), "o2m", False, 1, 300, 18, {"boxes": (4,)}, ())
+    values = {"boxes": np.float32([[[8, 8, 40, 40], [9, 8, 41, 40], [2, 2, 9, 9]]]), "scores": np.float32([[[0.9], [0.8], [0.6]]])}
+    nodes = [onnx.helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(value)) for name, value in values.items()]
+    given = [onnx.helper.make_tensor_value_info("images", onnx.TensorProto.UINT8, (1, 3, 64, 64))]
+    told = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, value.shape) for name, value in values.items()]
+    graph = onnx.helper.make_graph(nodes, "trees", given, told)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    onnx.helper.set_model_props(model, {KEY: facts.to_json()})
+    onnx.save(model, path)
+
+
+def test_the_path_of_a_file_is_taken_where_none_is_named(tmp_path, capsys):
+    path = tmp_path / "many.onnx"
+    always_there(path)
+    assert main(["predict", f"model={path}", f"source={PICTURES}", f"project={tmp_path}", "save=false", "--json"]) == 0
+    plain = [json.loads(line)["objects"] for line in capsys.readouterr().out.splitlines()]
+    named = [result.to_dict()["objects"] for result in Model(path).predict(PICTURES, path="nms")]
+    assert plain == named
+    assert [len(objects) for objects in plain] == [2, 2, 2]
+    assert bench(BenchConfig(model=str(path), repeats=3))["path"] == "nms"
+    with pytest.raises(UsageError, match="path: expected nms, the one branch in the exported .*got e2e"):
+        Model(path).predict(PICTURES, path="e2e")
 
 
 def test_info_of_a_file(trees, folder, capsys):

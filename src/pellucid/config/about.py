@@ -52,8 +52,8 @@ class BenchConfig:
     """Side of the canvas in pixels; none given: the size that the model was trained at."""
     batch: int = 1
     """Images in a step."""
-    path: Literal["e2e", "nms"] = "e2e"
-    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression."""
+    path: Literal["e2e", "nms"] | None = None
+    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression; none given: e2e, or what a file has."""
     conf: float = 0.25
     """Lowest score that is kept."""
     device: str = "auto"

@@ -80,8 +80,8 @@ class PredictConfig:
     """Overlap above which the suppression path drops the weaker object."""
     max_det: int = 300
     """Most objects kept in an image."""
-    path: Literal["e2e", "nms"] = "e2e"
-    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression."""
+    path: Literal["e2e", "nms"] | None = None
+    """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression; none given: e2e, or what a file has."""
     classes: tuple[int, ...] | None = None
     """Keep only these of your class ids, as in 0,3."""
     agnostic_nms: bool = False

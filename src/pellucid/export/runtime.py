@@ -43,7 +43,7 @@ class Exported(nn.Module):
         card, facts = self.facts.card, self.facts
         if facts.head == "o2o" and config.max_det > facts.max_det:
             raise UsageError(f"max_det: expected at most {facts.max_det}, as {self.name} was exported, got {config.max_det}; take less")
-        if getattr(config, "path", facts.path) != facts.path:
+        if getattr(config, "path", None) not in (None, facts.path):
             other = "o2m" if facts.head == "o2o" else "o2o"
             raise UsageError(
                 f"path: expected {facts.path}, the one branch in the exported {self.name}, got {config.path}; "
