@@ -120,7 +120,7 @@ def test_the_path_of_a_file_is_taken_where_none_is_named(tmp_path, capsys):
     assert plain == named
     assert [len(objects) for objects in plain] == [2, 2, 2]
     assert bench(BenchConfig(model=str(path), repeats=3))["path"] == "nms"
-    with pytest.raises(UsageError, match="path: expected nms, the one branch in the exported .*got e2e"):
+    with pytest.raises(UsageError, match=r"path: expected nms, the one branch in the exported .*got e2e"):
         Model(path).predict(PICTURES, path="e2e")
 
 

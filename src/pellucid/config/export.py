@@ -38,7 +38,7 @@ class ExportConfig:
     source: str = ""
     """Pictures on which file and torch are compared, the first 16; none given: some that ship."""
     out: str = ""
-    """Where to write, a name ending in .onnx or _openvino; none given: beside the weights, or here. An earlier export is replaced, any other file refused."""
+    """Where to write, a name ending in .onnx or _openvino; none given: beside the weights, or here. Only an earlier export is replaced."""
     json: bool = False
     """Print what was written and measured as one JSON object on stdout."""
 
