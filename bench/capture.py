@@ -1,7 +1,7 @@
-"""Speed and memory of a training step by what is captured: `python bench/capture.py [tasks=...] [batches=16,64] [modes=none,step] [lanes=6]`.
+"""Speed and memory of a training step by what is captured: `python bench/capture.py [tasks=...] [batches=16,64] [modes=none,step] ...`.
 
 Real pictures of the samples that ship, mosaics, n scale; the median of 20 steps that each end with the device idle, and a stream of 20 that
-do not wait. Prints a line a case and JSON last; `gain` is against eager in the same process. `lanes` is how much of a recording runs at once.
+do not wait. Prints a line a case and JSON last; `gain` is against eager in the same process. `lanes=1` records everything in one stream.
 """
 
 from __future__ import annotations
