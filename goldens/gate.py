@@ -31,7 +31,7 @@ from bands import TASKS, device_and_versions  # noqa: E402
 
 PART_SECONDS = 540  # what one part may take
 PLANNED_SECONDS = 420  # what its steps are expected to take
-EXPECTED = {"tests": 60, "golden": 40, "notebook": 75}  # seconds of a step
+EXPECTED = {"tests": 45, "golden": 40, "notebook": 75}  # seconds of a step
 LONGER = {
     "tests/gpu/test_tasks.py": 130,
     "tests/gpu/test_noise.py": 90,
