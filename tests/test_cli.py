@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pellucid
 from pellucid import cli
 from pellucid.cli import VERBS, main, parser_of, read_settings
 from pellucid.config import EnvConfig, PredictConfig, TrainConfig, ValConfig, merged
 from pellucid.errors import PellucidError, UsageError
 from pellucid.train.run import TrainResult
+from pellucid.zoo import open_model
 from tests.train.conftest import make_squares
 
 
@@ -257,3 +259,14 @@ def test_help_tells_the_choices_of_every_setting_that_has_some(capsys):
                 assert f"--{field.name} {{{','.join(choices)}}}" in out
                 seen.append(field.name)
     assert {"mask_weight", "mask_cells", "rle_form", "precision", "to", "format"} <= set(seen)
+
+
+@pytest.mark.parametrize("word", ["-V", "--version"])
+def test_the_version(word, capsys):
+    assert said(capsys, word)[:2] == (0, f"pellucid {pellucid.__version__}\n")
+
+
+def test_info_counts_at_the_size_that_a_model_was_trained_at(capsys):
+    told = json.loads(said(capsys, "info", "model=trees-detect-n", "--json")[1])
+    assert told["imgsz"] == open_model("trees-detect-n")[1].imgsz == 416
+    assert json.loads(said(capsys, "info", "model=detect-n", "--json")[1])["imgsz"] == 640

@@ -30,6 +30,8 @@ def test_train_validate_predict_and_info(data, tmp_path):
     assert len(one) == len(streamed) == 1
     assert len(one[0]) == len(streamed[0]) == 84
     assert model.info(imgsz=64)["nc"] == 2
+    assert model.info()["imgsz"] == 64
+    assert len(repr(scores)) < 2000
 
 
 def test_settings_are_checked():

@@ -229,7 +229,7 @@ def describe(name: str, detector: Network, card: Card, imgsz: int | None = None)
         if imgsz not in (None, card.imgsz):
             raise UsageError(f"imgsz: expected {card.imgsz}, as {name} was exported, got {imgsz}; leave it out")
         return detector.describe()
-    imgsz = 640 if imgsz is None else imgsz
+    imgsz = imgsz or card.imgsz
     fused = detector.fuse()
     return {
         "model": name,

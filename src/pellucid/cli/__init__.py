@@ -17,6 +17,7 @@ from .words import VERBS, find_verb, parser_of, read_settings
 __all__ = ["VERBS", "find_verb", "main", "parser_of", "read_settings", "sentence_of"]
 
 HELP = ("-h", "--help", "help")
+VERSION = ("-V", "--version")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +61,11 @@ def run(words: list[str]) -> int:
     if not words or words[0] in HELP:
         print(overview())
         return 0 if words else 2
+    if words[0] in VERSION:
+        from .. import __version__
+
+        print(f"pellucid {__version__}")
+        return 0
     within = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
     if within and (len(words) == 1 or words[1] in HELP):
         print("\n".join(f"  {verb:<13} {VERBS[verb].about}" for verb in within))

@@ -17,7 +17,7 @@ class InfoConfig:
     nc: int | None = None
     """Number of classes of an untrained model; none given: 80."""
     imgsz: int | None = None
-    """Side of the canvas at which operations are counted; none given: 640, or that of an exported file."""
+    """Side of the canvas at which operations are counted; none given: the one of training or export, 640 if untrained."""
     json: bool = False
     """Print one JSON object on stdout."""
 

@@ -51,11 +51,11 @@ class PathScores:
     """What one decode path scored."""
 
     metrics: dict[str, float]  # {"box/ap": ..., "box/ap50": ...}, nan where there is no ground truth
-    per_class: list[dict[str, Any]]  # name, id, n, ap, ap50
+    per_class: list[dict[str, Any]] = field(repr=False)  # name, id, n, ap, ap50
     speed: dict[str, float]  # ms per image: pre, network, post
-    coco: CocoMetric  # writes predictions.json and the ground truth
-    confusion: ConfusionMatrix | None
-    curves: Curves | None
+    coco: CocoMetric = field(repr=False)  # writes predictions.json and the ground truth
+    confusion: ConfusionMatrix | None = field(repr=False)
+    curves: Curves | None = field(repr=False)
 
 
 @dataclass
