@@ -87,6 +87,8 @@ def test_scores_are_those_of_torch(trees, tmp_path):
     assert theirs.paths["e2e"].metrics == pytest.approx(ours.paths["e2e"].metrics, abs=2e-3, nan_ok=True)
     assert theirs.paths["e2e"].metrics["box/ap50"] > 0.3
     assert "exported float32" in theirs.protocol
+    assert "; e2e: top-k of the one-to-one branch; precision" in theirs.protocol
+    assert "; e2e: top-k of the one-to-one branch; nms: one-to-many branch, IoU 0.7; precision" in ours.protocol
 
 
 def test_a_file_is_timed_as_weights_are(trees):

@@ -244,10 +244,9 @@ def _protocol(chosen: EvaluateSettings, task: Task) -> str:
     by_tool = any(METRICS[kind].score is None for kind in task.metrics)
     tool = f", best {BEST} of a class on an image, crowds ignored, by faster-coco-eval {version('faster-coco-eval')}" if by_tool else ""
     weights = f"; {chosen.weights} weights" if chosen.weights else ""
-    return (
-        f"COCO AP at IoU 0.50:0.95{tool}; score >= {chosen.conf}, at most {chosen.max_det} objects; e2e: top-k of the one-to-one branch; "
-        f"nms: one-to-many branch, IoU {chosen.iou}; precision {chosen.precision}{weights}"
-    )
+    said = {"e2e": "e2e: top-k of the one-to-one branch", "nms": f"nms: one-to-many branch, IoU {chosen.iou}"}
+    counted = f"score >= {chosen.conf}, at most {chosen.max_det} objects; {'; '.join(said[path] for path in chosen.paths)}"
+    return f"COCO AP at IoU 0.50:0.95{tool}; {counted}; precision {chosen.precision}{weights}"
 
 
 def _without_nan(value: Any) -> Any:

@@ -68,7 +68,7 @@ def evaluate_tiles(
     by_tile = evaluate(model, data.tile_loader(tiles), tiles.index, task, names, whole, **{**settings, "curves": False})
     times = len(tiles.rows) / len(index)
     paths = {path: _joined(meter, by_tile.paths[path], times) for path, meter in meters.items()}
-    protocol = by_tile.protocol.replace(" objects; e2e", " objects of a tile; e2e")
+    protocol = by_tile.protocol.replace(" objects; ", " objects of a tile; ", 1)
     stated = f"{protocol}; tiles of {tile} px that share {overlap}, put together at IoU {SAME}"
     return Scores(task.name, len(index), stated, paths, by_tile.notes)
 
