@@ -18,7 +18,7 @@ from .errors import PellucidWarning, UsageError
 from .export.runtime import Exported, is_exported, open_exported
 from .models.count import count_flops, count_parameters
 from .train.device import pick_device, pick_precision
-from .train.folder import environment, new_folder, write_args, write_json
+from .train.folder import environment, new_folder, unless_empty, write_args, write_json
 from .zoo import Card, is_untrained, make_task, open_model, shipped_names
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
     from .data.readers import open_dataset
     from .evaluate import evaluate, evaluate_tiles
     from .report import report_scoring
-    from .train.report import write_scores
+    from .train.report import clear_scores, write_scores
     from .train.run import worker_count
 
     required(config, "model", "data")
@@ -159,16 +159,21 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
     dataset = dataset.single_class() if config.single_cls else dataset
     loading = {"imgsz": config.imgsz or card.imgsz, "batch": config.batch, "workers": worker_count(config.workers)}
     data = DataModule(dataset, task, **loading)
-    folder = new_folder(config.project, card.task, config.name or "val", config.exist_ok)
-    counted = {name: getattr(config, name) for name in ("conf", "iou", "max_det", "single_cls")}
+    name = config.name or "val"
+    if config.exist_ok and (Path(config.project) / card.task / name / "weights").is_dir():
+        raise UsageError(f"name: expected another folder than that of a training, got {name}; choose another, or leave exist_ok out")
+    folder = new_folder(config.project, card.task, name, config.exist_ok)
+    counted = {key: getattr(config, key) for key in ("conf", "iou", "max_det", "single_cls")}
     counted |= {"device": device, "precision": precision}
     if isinstance(detector, Exported):
         counted |= {"paths": (detector.facts.path,), "weights": f"exported {'float16' if detector.facts.half else 'float32'}"}
     index = data.index(config.split)
-    if config.tile is None:
-        scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
-    else:
-        scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap, **counted)
+    with unless_empty(folder):
+        if config.tile is None:
+            scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
+        else:
+            scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap, **counted)
+    clear_scores(folder)
     write_args(folder, config)
     write_json(folder / "env.json", environment())
     write_scores(folder, scores, index, config.plots, config.save_json)

@@ -51,6 +51,38 @@ def test_the_page_tells_the_run(run):
     assert page.count("data:image/jpeg;base64,") >= 2 * 4 + 1
 
 
+def test_a_scoring_into_a_folder_of_an_earlier_one_leaves_nothing_of_that(tmp_path, capsys):
+    data = make_squares(tmp_path / "squares", train=2, val=2)
+    common = ["val", "model=detect-n", "imgsz=64", "workers=0", "device=cpu", f"project={tmp_path}", "name=v", "single_cls=true"]
+    (tmp_path / "detect" / "v").mkdir(parents=True)
+    (tmp_path / "detect" / "v" / "notes.txt").write_text("mine")
+    assert main([*common, f"data={data}", "exist_ok=true"]) == 0
+    written = {path.name for path in (tmp_path / "detect" / "v").rglob("*.*")}
+    assert written >= {"report.html", "details.json", "predictions.json", "confusion.png", "worst-1-found.jpg", "notes.txt"}
+    assert "look at" in capsys.readouterr().out
+    assert main([*common, f"data={data}", "exist_ok=true", "plots=false", "report=false", "save_json=false"]) == 0
+    left = {path.name for path in (tmp_path / "detect" / "v").rglob("*.*")}
+    assert left == {"args.yaml", "env.json", "scores.json", "per_class.csv", "notes.txt"}
+    assert "look at" not in capsys.readouterr().out
+
+
+def test_a_scoring_does_not_take_the_place_of_a_training(run, capsys):
+    data = run.parents[2] / "squares" / "data.yaml"
+    before = (run / "args.yaml").read_text()
+    words = [f"model={run}/weights/best.safetensors", f"data={data}", f"project={run.parents[1]}", f"name={run.name}", "exist_ok=true"]
+    assert main(["val", *words]) == 2
+    assert "name: expected another folder than that of a training" in capsys.readouterr().err
+    assert (run / "args.yaml").read_text() == before
+
+
+def test_a_scoring_that_is_refused_leaves_no_folder(tmp_path, capsys):
+    data = make_squares(tmp_path / "squares", train=2, val=2)
+    words = ["val", "model=detect-n", f"data={data}", "imgsz=64", "workers=0", "device=cpu", f"project={tmp_path / 'runs'}"]
+    assert main(words) == 2
+    assert "expected data with the model's 80 classes" in capsys.readouterr().err
+    assert list((tmp_path / "runs").rglob("val*")) == []
+
+
 def test_the_page_needs_nothing_else(run):
     page = (run / "report.html").read_text()
     assert re.findall(r"(?:src|href)=\"(?!data:)[^\"]*", page) == []

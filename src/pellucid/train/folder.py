@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -35,6 +35,17 @@ def new_folder(project: str, task: str, name: str, exist_ok: bool = False) -> Pa
         raise UsageError(
             f"{parent}: expected a folder that can be written, got {getattr(error, 'strerror', None) or error}; choose another project=..."
         ) from None
+
+
+@contextmanager
+def unless_empty(folder: Path) -> Iterator[None]:
+    """What ends badly before anything is in `folder` leaves no folder."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def find_run(path: str) -> tuple[Path, Path]:

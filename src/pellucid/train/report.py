@@ -29,6 +29,19 @@ SHOWN_SCORE = 0.25
 MASK_STRIDE = 4  # pixels of the canvas to a cell of the masks taught
 
 
+WRITTEN = (  # by a scoring
+    *("scores.json", "per_class.csv", "predictions.json", "details.json", "report.html"),
+    *("confusion.png", "pr_curve.png", "f1_curve.png", "predictions.jpg"),
+)
+
+
+def clear_scores(folder: Path) -> None:
+    """Remove what an earlier scoring left in `folder`, so that nothing there tells of another run."""
+    examples = [path for kind in ("best", "worst") for path in (folder / "examples").glob(f"{kind}-*.jpg")]
+    for path in (*(folder / name for name in WRITTEN), *examples):
+        path.unlink(missing_ok=True)
+
+
 def write_scores(folder: Path, scores: Scores, index: Index, plots: bool = True, predictions: bool = True) -> None:
     """scores.json, per_class.csv, predictions.json and, if `plots`, the pictures of the first path that was scored."""
     first = next(iter(scores.paths.values()))
