@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import time
 
@@ -5,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pycocotools.coco import COCO
 
 from pellucid.errors import DataError, PellucidWarning, UsageError
 from pellucid.predict import Source, predict
@@ -180,3 +183,24 @@ def test_records_and_a_stream_count_what_could_not_be_read(tmp_path):
         results = list(write_results(find(iter(items)), tmp_path, Kept(save=False, save_json=True)))
     assert [str(result.name) for result in results] == ["a.png", "image0.jpg"]
     assert [record["image_id"] for record in json.loads((tmp_path / "predictions.json").read_text())] == [0, 2]
+
+
+def test_records_say_whose_they_are(tmp_path):
+    (tmp_path / "out").mkdir()
+    for number, image in enumerate((picture(), np.full((60, 80, 3), 90, np.uint8), picture())):
+        save(tmp_path / "in" / f"{number}.png", image)
+    results = list(write_results(find(tmp_path / "in"), tmp_path / "out", Kept(save=False, save_json=True)))
+    told = json.loads((tmp_path / "out" / "images.json").read_text())
+    records = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    paths = {image["id"]: image["file_name"] for image in told["images"]}
+    assert [path.rpartition("/")[2] for path in paths.values()] == ["0.png", "1.png", "2.png"]
+    assert (told["images"][1]["width"], told["images"][1]["height"]) == (80, 60)
+    assert told["categories"] == [{"id": 4, "name": "blue"}, {"id": 9, "name": "red"}]
+    assert {record["image_id"] for record in records} == {0, 2}
+    assert all(record["file_name"] == paths[record["image_id"]] for record in records)
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = COCO(str(tmp_path / "out" / "images.json")).loadRes(str(tmp_path / "out" / "predictions.json"))
+    assert len(found.getAnnIds(imgIds=[0])) == len(results[0]) > 0
+    mine = [record for record in records if record["image_id"] == 2]
+    back = type(results[2]).from_coco(mine, {4: "blue", 9: "red"}, (90, 120))
+    assert back.to_coco() == results[2].to_coco()

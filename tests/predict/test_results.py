@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pellucid.errors import UsageError
+from pellucid.errors import DataError, UsageError
 from pellucid.geometry import Boxes
 from pellucid.results import Result
 from pellucid.types import ImageMeta, Instances
@@ -97,3 +97,14 @@ def test_a_place_that_cannot_be_written_is_named(result, tmp_path):
 def test_a_result_says_in_one_line_what_it_holds(result):
     assert repr(result) == "Result('cup.png', 100x50: 1 plate, 2 cup)"
     assert repr(result[[]]) == "Result('cup.png', 100x50: nothing)"
+
+
+def test_records_of_several_pictures_are_not_one_result(result):
+    records = result.to_coco()
+    back = Result.from_coco([{**record, "file_name": "cup.png"} for record in records], {3: "plate", 90: "cup"}, (50, 100))
+    assert back.to_coco() == records
+    with pytest.raises(DataError, match=r"^record 2: expected image_id 77 as in record 0, .*got 78; call from_coco once for each image_id"):
+        Result.from_coco([*records[:2], {**records[2], "image_id": 78}], {3: "plate", 90: "cup"}, (50, 100))
+    for wrong, kind in (({"annotations": records}, "a dict"), ([records], "an item of the kind list")):
+        with pytest.raises(DataError, match=f"^records: expected a list of COCO results, each a dict, got {kind}; "):
+            Result.from_coco(wrong, {3: "plate", 90: "cup"}, (50, 100))

@@ -43,7 +43,7 @@ def keep_apart(paths: Iterable[str], folder: Path) -> None:
 def write_results(results: Iterable[Result], folder: Path, kept: Kept) -> Generator[Result]:
     """The same results, each written to `folder` when it comes by; files are whole when the iterator ends or is closed."""
     with ExitStack() as stack:
-        records = stack.enter_context(_Records(folder / "predictions.json")) if kept.save_json else None
+        records = stack.enter_context(_Records(folder)) if kept.save_json else None
         drawn = stack.enter_context(_Drawn(folder))
         for result in results:
             if kept.exist_ok:
@@ -89,23 +89,47 @@ class _Drawn:
 
 
 class _Records:
-    """One JSON list, written record by record, under its name when it is whole."""
+    """predictions.json, a list of COCO results, and images.json, a COCO file without annotations that says whose they are.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.partial = path.with_name(path.name + ".part")
-        self.file = self.partial.open("w", encoding="utf-8")
-        self.gap = "[\n"
+    Both are written record by record, and under their names when they are whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.found = _Growing(folder / "predictions.json", "[")
+        self.images = _Growing(folder / "images.json", '{"annotations": [],\n"images": [')
+        self.categories: list[dict[str, object]] = []
 
     def add(self, result: Result) -> None:
+        place = {} if result.frame is None else {"frame": result.frame.index, "time": result.frame.time}
+        size = {"width": result.meta.width, "height": result.meta.height}
+        self.images.add({"id": result.meta.id, "file_name": result.path, **size, **place})
         for record in result.to_coco():
-            self.file.write(self.gap + json.dumps(record))
-            self.gap = ",\n"
+            self.found.add({"image_id": record["image_id"], "file_name": result.path, **record})
+        pairs = zip(result.category_ids, result.names, strict=True)
+        self.categories = self.categories or [{"id": number, "name": name} for number, name in pairs]
 
     def __enter__(self) -> _Records:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.file.write("[]" if self.gap == "[\n" else "\n]")
+        self.found.close("]")
+        self.images.close(f'],\n"categories": {json.dumps(self.categories)}}}')
+
+
+class _Growing:
+    """A JSON list within a file that grows under another name until it is closed."""
+
+    def __init__(self, path: Path, head: str) -> None:
+        self.path, self.partial = path, path.with_name(path.name + ".part")
+        self.file = self.partial.open("w", encoding="utf-8")
+        self.file.write(head)
+        self.gap = "\n"
+
+    def add(self, record: dict[str, object]) -> None:
+        self.file.write(self.gap + json.dumps(record))
+        self.gap = ",\n"
+
+    def close(self, tail: str) -> None:
+        self.file.write(("" if self.gap == "\n" else "\n") + tail)
         self.file.close()
         os.replace(self.partial, self.path)

@@ -39,12 +39,29 @@ def objects_of(records: Records, ids: Sequence[int]) -> Instances:
 
 
 def image_of(records: Records) -> int:
-    """The picture that all records name, 0 where there are none; DataError for one that is no whole number."""
-    given = records[0].get("image_id", 0) if records else 0
-    try:
-        return int(given)
-    except (TypeError, ValueError):
-        raise DataError(f"record 0: expected a whole number as image_id, got {given!r}; mend it") from None
+    """The picture that all records name, 0 where there are none; DataError for no list, no whole number, or records of several pictures."""
+    if isinstance(records, Mapping) or any(not isinstance(record, Mapping) for record in records):
+        raise DataError(f"records: expected a list of COCO results, each a dict, got {_kind(records)}; give what to_coco gave")
+    first = 0
+    for number, record in enumerate(records):
+        given = record.get("image_id", 0)
+        try:
+            image = int(given)
+        except (TypeError, ValueError):
+            raise DataError(f"record {number}: expected a whole number as image_id, got {given!r}; mend it") from None
+        first = first if number else image
+        if image != first:
+            raise DataError(
+                f"record {number}: expected image_id {first} as in record 0, since a Result is one picture, got {image}; "
+                "call from_coco once for each image_id"
+            )
+    return first
+
+
+def _kind(records: Any) -> str:
+    if isinstance(records, Mapping):
+        return "a dict"
+    return f"an item of the kind {next(type(record).__name__ for record in records if not isinstance(record, Mapping))}"
 
 
 def _others(records: Records) -> dict[str, Shape]:
