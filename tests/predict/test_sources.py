@@ -237,3 +237,26 @@ def test_a_list_of_names_in_any_encoding(tmp_path, mark, monkeypatch):
     for source in (tmp_path / "all.txt", "-"):
         (found,) = open_sources(source)
         assert found.read().shape == (7, 9, 3)
+
+
+def test_an_open_file_is_one_picture(tmp_path):
+    path = tmp_path / "a.png"
+    picture = Image.new("RGB", (30, 20), (200, 30, 30))
+    picture.save(path)
+    content = io.BytesIO(path.read_bytes())
+    (source,) = open_sources(content)
+    assert source.read().shape == (20, 30, 3)
+    assert str(source.name) == "image0.jpg"
+    with path.open("rb") as file:
+        (source,) = open_sources([file])
+        assert (source.path, str(source.name)) == (str(path), "a.png")
+        assert source.read()[0, 0].tolist() == [200, 30, 30]
+    for text, kind in ((io.StringIO("a.png"), "str"),):
+        with pytest.raises(UsageError, match=f"open in binary mode, got one that gives {kind}; open it with 'rb'"):
+            open_sources(text)
+    for wrong in ({"color": "bgr"}, {"vid_stride": 2}):
+        with pytest.raises(UsageError, match=f"^{next(iter(wrong))}: "):
+            open_sources(io.BytesIO(path.read_bytes()), **wrong)
+    (source,) = open_sources(io.BytesIO())
+    with pytest.raises(DataError, match="got 0 bytes"):
+        source.read()

@@ -47,9 +47,9 @@ def open_sources(source: Any, color: str = "rgb", vid_stride: int = 1) -> Stream
     """Pictures of whatever a user may call a source; see below. Wrong kinds raise UsageError at once, missing files MissingFileError.
 
     A picture, video (every `vid_stride`-th frame), folder, glob pattern, .txt list, http(s) URL, camera number, or "-": stdin, with one
-    picture or a list of paths. A PIL image, an encoded picture's bytes, an array (h, w[, 1 to 4]), a tensor ([B,] 1 or 3, H, W); arrays and
-    tensors are RGB, or BGR by `color`. A list of any of these, or an iterator, which is asked for one at a time; an item that cannot be
-    opened is a picture that cannot be read.
+    picture or a list of paths. A PIL image, an encoded picture's bytes or a binary file that is open, an array (h, w[, 1 to 4]), a tensor
+    ([B,] 1 or 3, H, W); arrays and tensors are RGB, or BGR by `color`. A list of any of these, or an iterator, which is asked for one at a
+    time; an item that cannot be opened is a picture that cannot be read.
 
     A folder is read with all its folders, in natural order (2 before 10), one directory at a time; names mirror its tree. Hidden files and
     files that are neither pictures nor videos by their suffix are passed over.
@@ -57,6 +57,8 @@ def open_sources(source: Any, color: str = "rgb", vid_stride: int = 1) -> Stream
     _check(source, color, vid_stride)
     if isinstance(source, str | Path):
         return _of_path(os.fspath(source), vid_stride)
+    if hasattr(source, "read"):
+        return iter([_of_open_file(source)])
     if isinstance(source, int) and not isinstance(source, bool):
         return _of_video(str(source), camera_frames(source, vid_stride))
     if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes | np.ndarray | Tensor | Image.Image):
@@ -84,7 +86,7 @@ def _check(source: Any, color: str, stride: int) -> None:
     if color not in ("rgb", "bgr"):
         raise UsageError(f"color: expected rgb or bgr, got {color!r}; choose one of them")
     parts = source if isinstance(source, list | tuple) else [source]
-    asked = isinstance(source, Iterator)  # what it gives is not known yet
+    asked = isinstance(source, Iterator) and not hasattr(source, "read")  # what it gives is not known yet
     if color != "rgb" and not asked and not any(isinstance(part, np.ndarray | Tensor) for part in parts):
         raise UsageError(
             f"color: expected arrays beside color={color}, got {type(source).__name__}; files say their own order, leave it out"
@@ -135,6 +137,20 @@ def _of_url(url: str, stride: int) -> Stream:
     if name.suffix.lower() in VIDEOS:
         return _of_video(url, video_frames(url, name, stride))
     return iter([Source(partial(fetch, url), url, name)])
+
+
+def _of_open_file(file: Any) -> Source:
+    """One encoded picture, from where the file stands."""
+    content = file.read(MOST + 1)
+    if not isinstance(content, bytes):
+        raise UsageError(
+            f"source: expected a file that is open in binary mode, got one that gives {type(content).__name__}; open it with 'rb'"
+        )
+    if len(content) > MOST:
+        raise DataError(f"source: expected a picture of at most {MOST >> 20} MiB in an open file, got more; give its path")
+    called = getattr(file, "name", None)
+    name = called if isinstance(called, str) and Path(called).name else "image0"
+    return Source(content, name, Path(Path(name).name if Path(name).suffix else f"{Path(name).name}.jpg"))
 
 
 def _of_stdin(stride: int) -> Stream:
