@@ -173,7 +173,8 @@ def test_train_val_predict_check_by_their_machine_readable_forms(data, tmp_path,
     assert len(results) == 2
     assert all(result["objects"] for result in results)
     folder = tmp_path / "detect" / "predict"
-    assert {path.name for path in folder.rglob("*") if path.is_file()} == {"0.png", "1.png", "0.txt", "1.txt", "predictions.json"}
+    kept = {"0.png", "1.png", "0.txt", "1.txt", "predictions.json", "images.json"}
+    assert {path.name for path in folder.rglob("*") if path.is_file()} == kept
     assert {record["image_id"] for record in json.loads((folder / "predictions.json").read_text())} == {0, 1}
     assert "kind" in said(capsys, "predict", *words, "save=false")[1]
 
@@ -190,6 +191,19 @@ def test_python_values_are_checked_and_made_fit():
             TrainConfig(**bad)
     with pytest.raises(UsageError, match="did you mean max_det"):
         merged(ValConfig(), {"maxdet": 3})
+
+
+@pytest.mark.parametrize("words", [["conf=0.1", "conf=0.9"], ["conf=0.1", "--conf", "0.9"], ["source=a.png", "source=b.png"]], ids=str)
+def test_a_setting_that_is_given_twice_is_refused(words):
+    with pytest.raises(UsageError, match=r"(conf|source): expected one value, got '.+' and '.+'; leave one of them out"):
+        read_settings("predict", words)
+
+
+def test_a_file_with_a_setting_twice_is_refused(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("conf: 0.1\nbatch: 4\nconf: 0.9\n")
+    with pytest.raises(UsageError, match=r"a\.yaml:3: expected one line with conf, got another in line 1; remove one of them"):
+        read_settings("predict", [f"config={file}"])
 
 
 OUT_OF_RANGE = {"epochs": 0, "batch": 0, "fraction": 0.0, "mosaic": 2.0, "lr0": 0.0, "workers": -1, "ema_decay": 1.5, "patience": -1}

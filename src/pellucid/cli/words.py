@@ -70,6 +70,8 @@ def pairs_of(kind: type, words: list[str]) -> dict[str, str]:
             if not bare and not rest:
                 raise UsageError(f"{key}: expected a value after --{key}, got nothing; write {key}=...")
             text = "true" if bare else rest.pop(0)
+        if key in pairs:
+            raise UsageError(f"{key}: expected one value, got {pairs[key]!r} and {text!r}; leave one of them out")
         pairs[key] = text
     return pairs
 
@@ -81,19 +83,33 @@ def pairs_of_file(kind: type, path: str) -> dict[str, str]:
     if not Path(path).is_file():
         raise MissingFileError(f"config: expected a YAML file, found none at {path}; check the path")
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        content, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path}: expected YAML with settings, got something else ({' '.join(str(error).split())}); mend the file"
         ) from None
     if not isinstance(content, dict):
         raise UsageError(f"{path}: expected lines like 'epochs: 50', got {type(content).__name__}; mend the file")
+    _refuse_twins(path, node)
     for key in content:
         try:
             check_key(kind, str(key))
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
     return {str(key): value if isinstance(value, str) else json.dumps(value, default=str) for key, value in content.items()}
+
+
+def _refuse_twins(path: str, node: Any) -> None:
+    """Raise UsageError with both lines where a YAML file has a setting twice."""
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            raise UsageError(
+                f"{path}:{line}: expected one line with {key.value}, got another in line {lines[key.value]}; remove one of them"
+            )
+        lines[key.value] = line
 
 
 def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
