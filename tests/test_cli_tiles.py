@@ -25,7 +25,10 @@ def test_what_cannot_be_cut_is_refused_in_a_sentence(tmp_path, capsys):
     for words, sentence in (
         ([f"data={source}"], "out: expected a value"),
         ([f"data={source}", f"out={source}"], "out: expected a new or empty folder"),
-        ([f"data={source}", f"out={tmp_path / 'x'}", "tile=100"], "overlap: expected 0 or more pixels and less than tile=100"),
+        (
+            [f"data={source}", f"out={tmp_path / 'x'}", "tile=100", "overlap=200"],
+            "overlap: expected 0 or more pixels and less than tile=100",
+        ),
     ):
         assert main(["data", "tiles", *words]) == 2
         assert sentence in capsys.readouterr().err

@@ -172,7 +172,7 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
         if config.tile is None:
             scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
         else:
-            scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap, **counted)
+            scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap or 0, **counted)
     clear_scores(folder)
     write_args(folder, config)
     write_json(folder / "env.json", environment())

@@ -9,6 +9,7 @@ from typing import Any
 from .errors import UsageError
 
 LARGEST = 16_384  # pixels: a canvas of 800 MB
+OVERLAP = 200  # pixels that large tiles share where nothing is said
 STRIDE = 32  # sides of a canvas are multiples of this
 REFUSED = {  # familiar names that few verbs take, or none
     "half": "half precision is precision=16",
@@ -73,13 +74,15 @@ def shared_rules(config: Any) -> None:
 
 
 def tile_rules(config: Any) -> None:
-    """`tile` and `overlap` in pixels; an overlap alone has no meaning."""
+    """`tile` and `overlap` in pixels; an overlap alone has no meaning, none beside a tile becomes a third of it, at most `OVERLAP`."""
     tile, overlap = config.tile, config.overlap
-    if tile is None and overlap != type(config).overlap:
+    if tile is None and overlap is not None:
         raise UsageError(f"overlap: expected tile beside it, got overlap={overlap} alone; add tile=1024 or leave it out")
     if tile is not None and not STRIDE <= tile <= LARGEST:
         raise UsageError(f"tile: expected a number of pixels from {STRIDE} to {LARGEST}, got {tile}; take one in between")
-    if tile is not None and not 0 <= overlap < tile:
+    if tile is not None and overlap is None:
+        object.__setattr__(config, "overlap", min(OVERLAP, tile // 3))
+    elif tile is not None and not 0 <= overlap < tile:
         raise UsageError(f"overlap: expected 0 or more pixels and less than tile={tile}, got {overlap}; take {tile // 5}")
 
 

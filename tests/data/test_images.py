@@ -208,3 +208,17 @@ def test_layout_counts_as_the_resize_does(sizes, size):
     shapes, start = layout(np.array(sizes, np.int32), size)
     assert [tuple(shape) for shape in shapes[:, :2]] == [fit_longest(h, w, size) for h, w in sizes]
     assert np.array_equal(np.diff(start), shapes.prod(1))
+
+
+def test_what_an_array_holds_is_said():
+    with pytest.raises(DataError, match=r"floats in \[0, 1\], got float32 from 0 to 255; divide it by 255 or convert it to uint8"):
+        read_image(np.linspace(0, 255, 48, dtype=np.float32).reshape(4, 4, 3))
+    with pytest.raises(DataError, match=r"got float64 from -1 to 1; scale it"):
+        read_image(np.linspace(-1, 1, 48).reshape(4, 4, 3))
+
+
+@pytest.mark.parametrize("read", [read_image, read_header])
+def test_an_empty_file_is_called_empty(read, tmp_path):
+    (tmp_path / "a.png").touch()
+    with pytest.raises(DataError, match=r"a\.png: expected a picture, got an empty file; replace or remove it"):
+        read(tmp_path / "a.png")

@@ -93,7 +93,14 @@ def test_a_split_of_empty_label_files_runs_and_has_no_score(tmp_path, whole):
 @pytest.mark.parametrize("config", [PredictConfig, ValConfig])
 def test_an_overlap_needs_tiles_and_room(config):
     assert config(tile=640).overlap == 200
-    for wrong in ({"overlap": 64}, {"tile": 128}, {"tile": 128, "overlap": 128}, {"tile": 8, "overlap": 0}, {"tile": 128, "overlap": -1}):
+    assert [config(tile=tile).overlap for tile in (32, 64, 128, 600)] == [10, 21, 42, 200]
+    for wrong in (
+        {"overlap": 64},
+        {"tile": 128, "overlap": 200},
+        {"tile": 128, "overlap": 128},
+        {"tile": 8, "overlap": 0},
+        {"tile": 128, "overlap": -1},
+    ):
         with pytest.raises(UsageError, match=r"overlap|tile"):
             config(**wrong)
     with pytest.raises(UsageError, match="visible"):

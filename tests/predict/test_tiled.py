@@ -33,6 +33,13 @@ def test_the_object_is_reported_once_where_it_is(batch, path):
         assert set(result.speed) == {"pre", "network", "post"}
 
 
+def test_tiles_share_a_third_where_nothing_is_said():
+    model = RedFinder()
+    (result,) = predict(model, CARD, picture(BOXES[0]), tile=64)
+    assert sum(model.batches) == 7 * 4  # steps of 43 over 300 x 180
+    assert len(result) >= 1
+
+
 def test_a_small_picture_is_one_tile():
     small = picture((10, 10, 40, 30), (60, 50))
     (tiled,) = predict(RedFinder(), CARD, small, tile=128, overlap=64)

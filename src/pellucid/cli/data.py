@@ -112,7 +112,7 @@ def do_tiles(given: dict[str, Any]) -> int:
 
     config = merged(TilesConfig(), given)
     required(config, "data", "out")
-    report = write_tiles(config.data, config.out, config.tile, config.overlap, config.visible, config.strict)
+    report = write_tiles(config.data, config.out, config.tile, config.overlap or 0, config.visible, config.strict)
     if config.json:
         print(json.dumps(asdict(report)))
         return 0

@@ -40,8 +40,8 @@ class TilesConfig:
     """A new or empty folder for the tiles."""
     tile: int = 1024
     """Side of the tiles in pixels."""
-    overlap: int = 200
-    """Pixels that neighbouring tiles share, at least the size of your objects."""
+    overlap: int | None = None
+    """Pixels that neighbouring tiles share, at least the size of your objects; none given: a third of a tile, at most 200."""
     visible: float = 0.7
     """Share of an object, of what its best tile shows of it, below which it is an ignored region."""
     strict: bool = False

@@ -37,8 +37,8 @@ class ValConfig:
     """Most objects kept in an image."""
     tile: int | None = None
     """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
-    overlap: int = 200
-    """Pixels that neighbouring tiles share, at least the size of your objects."""
+    overlap: int | None = None
+    """Pixels that neighbouring tiles share, at least the size of your objects; none given: a third of a tile, at most 200."""
     single_cls: bool = False
     """Treat all classes as one."""
     project: str = "runs"
@@ -90,8 +90,8 @@ class PredictConfig:
     """Images in a step."""
     tile: int | None = None
     """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
-    overlap: int = 200
-    """Pixels that neighbouring tiles share, at least the size of your objects."""
+    overlap: int | None = None
+    """Pixels that neighbouring tiles share, at least the size of your objects; none given: a third of a tile, at most 200."""
     vid_stride: int = 1
     """Look at every frame of a video (1), at every second one (2), ..."""
     device: str = "auto"
@@ -115,7 +115,7 @@ class PredictConfig:
     save_crop: bool = False
     """Cut the objects out, into crops/<class>/."""
     save_json: bool = False
-    """Write predictions.json in COCO form."""
+    """Write predictions.json, a list of COCO results, and images.json, a COCO file that says which picture an image_id is."""
     json: bool = False
     """Print one JSON object a picture on stdout."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ def read_image(source: Source) -> np.ndarray:
     if isinstance(source, Image.Image):
         return _guarded("PIL image", lambda: _loaded(source))
     if isinstance(source, bytes):
+        if not source:
+            raise DataError("expected an encoded picture, got 0 bytes; give the whole content of a file.")
         return _decode(io.BytesIO(source), f"picture of {len(source)} bytes")
     with _opened(source) as file:
         return _decode(file, os.fspath(source))
@@ -117,11 +120,16 @@ def letterbox(image: np.ndarray, size: int) -> tuple[np.ndarray, Letterbox]:
 
 def _opened(path: str | Path) -> BinaryIO:
     try:
-        return open(path, "rb")
+        file = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError:
         raise MissingFileError(f"{path}: expected a picture, but there is no such file; check the path.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: expected a picture that can be opened ({error}); check its permissions.") from None
+    state = os.fstat(file.fileno())
+    if not state.st_size and stat.S_ISREG(state.st_mode):
+        file.close()
+        raise DataError(f"{path}: expected a picture, got an empty file; replace or remove it.")
+    return file
 
 
 def _guarded(name: str, work):
@@ -236,6 +244,10 @@ def _to_uint8(array: np.ndarray) -> np.ndarray:
         return (array >> 8).astype(np.uint8)
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
-    if array.dtype.kind == "f" and array.min() >= 0 and array.max() <= 1:
-        return np.round(array * 255).astype(np.uint8)
+    if array.dtype.kind == "f":
+        low, high = array.min(), array.max()
+        if low >= 0 and high <= 1:
+            return np.round(array * 255).astype(np.uint8)
+        advice = "divide it by 255 or convert it to uint8" if low >= 0 and high <= 255 else "scale it to [0, 1]"
+        raise DataError(f"expected an image array of floats in [0, 1], got {array.dtype} from {low:g} to {high:g}; {advice}.")
     raise DataError(f"expected an image array of uint8, uint16, bool, or floats in [0, 1], got {array.dtype}; convert it first.")

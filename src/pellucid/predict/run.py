@@ -50,7 +50,7 @@ class PredictSettings:
     agnostic_nms: bool = False
     batch: int = 1
     tile: int | None = None  # side of tiles that pictures are cut into
-    overlap: int = 200  # pixels that tiles share
+    overlap: int | None = None  # pixels that tiles share; None: see `tile_rules`
     device: str | torch.device | None = None  # None: where the model is
     precision: Literal["32", "16", "bf16"] = "32"  # arithmetic of the network
     strict: bool = False  # stop at the first picture that cannot be read
@@ -154,7 +154,7 @@ def _look_in_tiles(job: _Job, read: _Read) -> list[Result]:
     """The result of one picture, looked at tile by tile."""
     settings = job.settings
     assert settings.tile is not None
-    places = windows(read.meta.height, read.meta.width, settings.tile, settings.overlap)
+    places = windows(read.meta.height, read.meta.width, settings.tile, settings.overlap or 0)
     parts: list[Instances] = []
     total: Counter[str] = Counter()
     for start in range(0, len(places), settings.batch):
