@@ -1,6 +1,7 @@
 """What users get wrong, through the command line: an exit code and one sentence that says what was expected, what came, what to do."""
 
 import io
+import json
 import os
 import pickle
 import sys
@@ -96,11 +97,17 @@ CASES = [
 ]
 
 
+def given(words):
+    """The words of a command, of each setting the last alone."""
+    verb, *pairs = words if isinstance(words, list) else words.split(" ")
+    return [verb, *{pair.partition("=")[0]: pair for pair in pairs}.values()]
+
+
 @pytest.mark.parametrize(("words", "code", "part"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_mistake_is_an_exit_code_and_one_sentence(words, code, part, world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     before = sorted(Path("runs").glob("*/*"))
-    found = main(words.split(" "))
+    found = main(given(words))
     out, err = capsys.readouterr()
     assert found in (code if isinstance(code, tuple) else (code,))
     assert err.startswith("error: ")
@@ -154,7 +161,7 @@ def test_too_little_memory_is_one_sentence(world, monkeypatch, capsys):
 @pytest.mark.parametrize("words", [VAL, PREDICT, f"{TRAIN} exist_ok=true"])
 def test_weights_that_ask_to_run_code_are_refused(words, weights, world, monkeypatch, capsys):
     monkeypatch.chdir(world)
-    assert main([*words.split(), f"model={weights}"]) == 3
+    assert main(given([*words.split(), f"model={weights}"])) == 3
     err = capsys.readouterr().err
     assert f"{weights}, got one that is broken or asks to run code" in err
     assert err.count("\n") == 1
@@ -164,7 +171,7 @@ def test_weights_that_ask_to_run_code_are_refused(words, weights, world, monkeyp
 @pytest.mark.parametrize(("data", "part"), [("cut", "images/train/b.jpg"), ("row", "labels/train/b.txt:2")])
 def test_what_can_be_left_out_is_warned_about_and_trains(data, part, world, monkeypatch, capsys):
     monkeypatch.chdir(world)
-    assert main([*TRAIN.split(), f"data={data}"]) == 0
+    assert main(given([*TRAIN.split(), f"data={data}"])) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(warned) == 1
     assert part in warned[0]
@@ -178,6 +185,24 @@ def test_a_defect_of_ours_is_not_dressed_up():
     full = sentence_of(OSError(28, "No space left on device", "runs/last.ckpt"))
     assert full.startswith("runs/last.ckpt: expected")
     assert "No space left on device" in full
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_a_picture_that_cannot_be_read_is_told_beside_the_others(form, world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c"):
+        picture(tmp_path / "photos" / f"{name}.png")
+    (tmp_path / "photos" / "b.png").write_bytes(b"broken")
+    words = ["predict", f"model={world}/w.safetensors", "source=photos", "device=cpu"]
+    assert main([*words, *(["--json"] if form == "json" else [])]) == 1
+    said = capsys.readouterr()
+    assert "1 of 3 pictures could not be read: photos/b.png" in said.err
+    lines = said.out.splitlines()
+    assert [Path(line.partition(":")[0]).name for line in lines] == ["a.png", "c.png"] if form == "plain" else len(lines) == 3
+    if form == "json":
+        told = [json.loads(line) for line in lines]
+        assert [one["path"] for one in told] == ["photos/a.png", "photos/b.png", "photos/c.png"]
+        assert ["error" in one for one in told] == [False, True, False]
 
 
 @pytest.mark.parametrize("coding", ["utf-8", "ascii"])
@@ -196,5 +221,5 @@ def test_data_in_a_folder_that_is_not_utf8_trains(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = os.fsdecode(b"donn\xe9es")
     make_squares(tmp_path / folder, train=2, val=2)
-    assert main([*TRAIN.split(), f"data={folder}"]) == 0
-    assert main([*VAL.split(), f"data={folder}", "model=runs/detect/train/weights/best.safetensors", "plots=false"]) == 0
+    assert main(given([*TRAIN.split(), f"data={folder}"])) == 0
+    assert main(given([*VAL.split(), f"data={folder}", "model=runs/detect/train/weights/best.safetensors", "plots=false"])) == 0

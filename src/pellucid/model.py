@@ -6,7 +6,7 @@ What only training or scoring needs is imported there, so that looking at a pict
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import BenchConfig, ExportConfig, InfoConfig, PredictConfig, TrainConfig, ValConfig, merged, required
 from .decode import PATHS
-from .errors import PellucidWarning, UsageError
+from .errors import DataError, PellucidWarning, UsageError
 from .export.runtime import Exported, is_exported, open_exported
 from .models.count import count_flops, count_parameters
 from .train.device import pick_device, pick_precision
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Network = Detector | Exported
 
+Unread = Callable[[str, DataError], None]
 FILES = (
     "project",
     "name",
@@ -182,15 +183,17 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
     return scores, folder
 
 
-def predict(config: PredictConfig, source: Any, opened: tuple[Network, Card] | None = None, color: str = "rgb") -> Iterator[Result]:
-    """Results one by one; nothing is written."""
+def predict(
+    config: PredictConfig, source: Any, opened: tuple[Network, Card] | None = None, color: str = "rgb", unread: Unread | None = None
+) -> Iterator[Result]:
+    """Results one by one; nothing is written. `unread(path, error)` is told of each picture that cannot be read."""
     from .predict.run import predict as find
 
     detector, card = opened or open_network(config.model)
     device = place_of(detector, config)
     names = ("conf", "iou", "max_det", "classes", "agnostic_nms", "batch", "tile", "overlap", "vid_stride")
     settings = {name: getattr(config, name) for name in names}
-    settings |= {"precision": pick_precision("16" if config.half else config.precision, device), "color": color}
+    settings |= {"precision": pick_precision("16" if config.half else config.precision, device), "color": color, "unread": unread}
     settings["path"] = path_of(detector, config)
     return find(detector.to(device), card, source, imgsz=config.imgsz or card.imgsz, device=device, **settings)
 
@@ -248,8 +251,11 @@ def describe(name: str, detector: Network, card: Card, imgsz: int | None = None)
     }
 
 
-def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
-    """The run folder, and the results of `config.source` one by one, each written to the folder as `config` asks."""
+def predict_files(config: PredictConfig, unread: Unread | None = None) -> tuple[Path, Iterator[Result]]:
+    """The run folder, and the results of `config.source` one by one, each written to the folder as `config` asks.
+
+    `unread(path, error)` is told of each picture that cannot be read.
+    """
     from .predict.files import Kept, keep_apart, write_results
     from .predict.sources import named_paths
 
@@ -258,7 +264,7 @@ def predict_files(config: PredictConfig) -> tuple[Path, Iterator[Result]]:
     warn_of_random_weights(config.model)
     if config.exist_ok:
         keep_apart(named_paths(config.source), Path(config.project) / opened[1].task / (config.name or "predict"))
-    results = predict(config, config.source, opened)
+    results = predict(config, config.source, opened, unread=unread)
     first = list(islice(results, 1))  # a source of which nothing can be read ends here, and leaves no folder
     folder = new_folder(config.project, opened[1].task, config.name or "predict", config.exist_ok)
     kept = Kept(**{field.name: getattr(config, field.name) for field in fields(Kept)})

@@ -6,9 +6,10 @@ import time
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 from pycocotools.coco import COCO
 
+from pellucid.data.images import page_count
 from pellucid.errors import DataError, PellucidWarning, UsageError
 from pellucid.predict import Source, predict
 from pellucid.predict import run as run_module
@@ -183,6 +184,23 @@ def test_records_and_a_stream_count_what_could_not_be_read(tmp_path):
         results = list(write_results(find(iter(items)), tmp_path, Kept(save=False, save_json=True)))
     assert [str(result.name) for result in results] == ["a.png", "image0.jpg"]
     assert [record["image_id"] for record in json.loads((tmp_path / "predictions.json").read_text())] == [0, 2]
+
+
+def test_pages_behind_the_first_are_warned_about(tmp_path):
+    pages = [Image.fromarray(picture()), Image.new("RGB", (40, 30)), Image.new("L", (40, 30))]
+    pages[0].save(tmp_path / "b.tif", save_all=True, append_images=pages[1:])
+    pages[0].save(tmp_path / "c.tif")
+    small = TiffImagePlugin.ImageFileDirectory_v2()
+    small[254] = 1
+    with TiffImagePlugin.AppendingTiffWriter(tmp_path / "d.tif", True) as file:
+        pages[0].save(file, "TIFF")
+        file.newFrame()
+        pages[1].save(file, "TIFF", tiffinfo=small)
+    with pytest.warns(PellucidWarning, match=r"of 1 files with several pages the first page alone .*: \S*b\.tif \(3 pages\)$"):
+        results = find(tmp_path)
+    assert [len(result) for result in results] == [1, 1, 1]
+    assert page_count((tmp_path / "b.tif").read_bytes()) == 3
+    assert page_count(b"II*\0 broken") == page_count(tmp_path / "gone.tif") == page_count(picture()) == 1
 
 
 def test_records_say_whose_they_are(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ExportConfig, PredictConfig, TrainConfig, UiConfig, ValConfig, merged
+from ..errors import DataError
 from .verb import Verb
 
 
@@ -49,13 +50,20 @@ def do_predict(given: dict[str, Any]) -> int:
     from ..model import predict_files
 
     config = merged(PredictConfig(), given)
-    count = 0
-    folder, results = predict_files(config)
+    count, unread = 0, 0
+
+    def say(path: str, error: DataError) -> None:
+        nonlocal unread
+        unread += 1
+        if config.json:
+            print(json.dumps({"path": path, "error": str(error)}, ensure_ascii=False), flush=True)
+
+    folder, results = predict_files(config, say)
     for result in results:
         count += 1
         print(result.to_json() if config.json else result_line(result), flush=True)
     print(f"{count} picture{'s' * (count != 1)}; folder: {folder}", file=sys.stderr)
-    return 0
+    return int(unread > 0)
 
 
 def do_ui(given: dict[str, Any]) -> int:

@@ -17,7 +17,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+from PIL import (  # noqa: F401
+    BmpImagePlugin,
+    Image,
+    ImageSequence,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
 from torch.nn.functional import interpolate
 
 from ..errors import DataError, MissingFileError
@@ -29,6 +38,7 @@ SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", "
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a multi-picture JPEG gives its first picture
 FILL = 114  # grey of what no picture covers
 _ORIENTATION = 0x0112
+_KIND_OF_PAGE, _NO_PICTURE = 254, 0b101  # a smaller copy of another page, or a mask
 _TAIL = 2048  # bytes at the end in which the end mark of a whole file lies
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -73,6 +83,20 @@ def read_image(source: Source) -> np.ndarray:
         return _decode(io.BytesIO(source), f"picture of {len(source)} bytes")
     with _opened(source) as file:
         return _decode(file, os.fspath(source))
+
+
+def page_count(source: Source) -> int:
+    """Full pictures in a TIFF file or its bytes, of which `read_image` gives the first; 1 for all else, broken files too."""
+    if isinstance(source, str | Path) and Path(source).suffix.lower() not in (".tif", ".tiff"):
+        return 1
+    if not isinstance(source, str | Path) and not (isinstance(source, bytes) and source[:2] in (b"II", b"MM")):
+        return 1
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=("TIFF",)) as image:
+            kinds = [frame.tag_v2.get(_KIND_OF_PAGE, 0) for frame in ImageSequence.Iterator(image)]  # type: ignore[attr-defined]
+    except Exception:  # of whatever decoders raise: reading the picture says what is wrong
+        return 1
+    return max(1, sum(not kind & _NO_PICTURE for kind in kinds))
 
 
 def unique_name(name: Path, taken: set[Path]) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,18 +71,26 @@ class PredictSettings:
             raise UsageError("agnostic_nms: expected path='nms', since the e2e path suppresses nothing; add it or leave agnostic_nms out")
 
 
-def predict(model: nn.Module, card: Card, source: Any, color: str = "rgb", vid_stride: int = 1, **settings: Any) -> Iterator[Result]:
+def predict(
+    model: nn.Module,
+    card: Card,
+    source: Any,
+    color: str = "rgb",
+    vid_stride: int = 1,
+    unread: Callable[[str, DataError], None] | None = None,
+    **settings: Any,
+) -> Iterator[Result]:
     """Results for each picture of `source` (see `open_sources`), in its order; `settings` are fields of `PredictSettings`.
 
-    The next pictures are read by threads while the model looks. Those that cannot be read are left out with one warning at the end;
-    DataError if none can, or at the first if `strict`.
+    The next pictures are read by threads while the model looks. Those that cannot be read are left out with one warning at the end, and
+    `unread(path, error)` is told of each; DataError if none can, or at the first if `strict`. Files of several pages are warned about.
     """
     chosen = merged(PredictSettings(), settings)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
     if isinstance(model, Detector):
         model = model.fuse("one" if chosen.path == "e2e" else "both")
     job = _Job(model.to(device).eval(), card, make_task(card), chosen, _class_positions(chosen.classes, card), device)
-    return _results(job, open_sources(source, color, vid_stride))
+    return _results(job, open_sources(source, color, vid_stride), _Log(chosen.strict, unread))
 
 
 @dataclass(frozen=True)
@@ -105,42 +113,69 @@ class _Read:
     seconds: float
 
 
-def _results(job: _Job, sources: Iterator[Source]) -> Iterator[Result]:
-    failures: list[DataError] = []
+@dataclass
+class _Log:
+    """What a user has to be told of the pictures: by the way, and counted at the end."""
+
+    strict: bool
+    unread: Callable[[str, DataError], None] | None
+    failures: list[DataError] = field(default_factory=list)
+    long: list[str] = field(default_factory=list)  # with several pages
+
+    def failed(self, path: str, error: DataError) -> None:
+        if self.strict:
+            raise error
+        self.failures.append(error)
+        if self.unread is not None:
+            self.unread(path, error)
+
+    def end(self, done: int) -> None:
+        """Raise the first failure if nothing was `done`; warn of what was not read."""
+        if self.failures and not done:
+            raise self.failures[0]
+        if self.failures:
+            every = done + len(self.failures)
+            _warn(f"{len(self.failures)} of {every} pictures could not be read", [str(failure) for failure in self.failures])
+        if self.long:
+            _warn(f"of {len(self.long)} files with several pages the first page alone was looked at; save each page as a file", self.long)
+
+
+def _warn(sentence: str, places: Sequence[str]) -> None:
+    warnings.warn(PellucidWarning(f"{sentence}: {'; '.join(places[:NAMED])}"), stacklevel=4)
+
+
+def _results(job: _Job, sources: Iterator[Source], log: _Log) -> Iterator[Result]:
     done = 0
     count = 1 if job.settings.tile else job.settings.batch
-    with closing(_read_all(job, sources, failures)) as pictures:
+    with closing(_read_all(job, sources, log)) as pictures:
         while group := list(islice(pictures, count)):
             yield from _look_in_tiles(job, group[0]) if job.settings.tile else _look(job, group)
             done += len(group)
-    if failures and not done:
-        raise failures[0]
-    if failures:
-        named = "; ".join(str(failure) for failure in failures[:NAMED])
-        warnings.warn(PellucidWarning(f"{len(failures)} of {done + len(failures)} pictures could not be read: {named}"), stacklevel=2)
+    log.end(done)
 
 
-def _read_all(job: _Job, sources: Iterator[Source], failures: list[DataError]) -> Generator[_Read]:
-    """Pictures that can be read; the others go to `failures`."""
+def _read_all(job: _Job, sources: Iterator[Source], log: _Log) -> Generator[_Read]:
+    """Pictures that can be read; of the others `log` is told."""
     with closing(read_ahead(sources, _read, job.settings.batch + AHEAD)) as coming:
         for row, future in enumerate(coming):
             try:
-                source, image, seconds = future.result()
+                source, image, pages, seconds = future.result()
             except DataError as error:
-                _note(error, failures, job.settings.strict)
+                log.failed(getattr(error, "picture", "source"), error)
                 continue
+            if pages > 1:
+                log.long.append(f"{source.path} ({pages} pages)")
             yield _Read(source, image, ImageMeta(row, row, source.path, image.shape[0], image.shape[1]), seconds)
 
 
-def _note(error: DataError, failures: list[DataError], strict: bool) -> None:
-    if strict:
-        raise error
-    failures.append(error)
-
-
-def _read(source: Source) -> tuple[Source, np.ndarray, float]:
+def _read(source: Source) -> tuple[Source, np.ndarray, int, float]:
     start = time.perf_counter()
-    return source, source.read(), time.perf_counter() - start
+    try:
+        image, pages = source.read(), source.pages()
+    except DataError as error:
+        error.picture = source.path  # type: ignore[attr-defined]
+        raise
+    return source, image, pages, time.perf_counter() - start
 
 
 def _look(job: _Job, group: list[_Read]) -> list[Result]:
