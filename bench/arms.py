@@ -22,7 +22,8 @@ TRAIN = {"plots": "false", "cache": "ram", "json": "true", "exist_ok": "true"}
 def run(arm: str, seed: str, settings: dict[str, str], folder: Path, number: int) -> dict:
     """What one training says at its end, or the end of its complaints."""
     given = {**TRAIN, **settings, "seed": seed, "project": str(folder), "name": f"{number}-{seed}"}
-    words = [sys.executable, "-m", "pellucid", "train", *(f"{key}={value}" for key, value in given.items()), *arm.split()]
+    given |= dict(word.split("=", 1) for word in arm.split())
+    words = [sys.executable, "-m", "pellucid", "train", *(f"{key}={value}" for key, value in given.items())]
     began = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     row = {"arm": arm or "default", "seed": int(seed), "wall_s": round(time.perf_counter() - began, 1)}
