@@ -14,7 +14,7 @@ from .writers import Written, check_apart, check_out, plan_of, write_dataset
 
 def open_for(data: str | Path, needs: tuple[str, ...] | None) -> DataSet:
     """All splits with the labels that `needs` names, or with all that there are; findings neither warned about nor raised."""
-    return read_whole(data) if needs is None else read_dataset(data, needs)
+    return read_whole(data, copy=True) if needs is None else read_dataset(data, needs, copy=True)
 
 
 def convert(

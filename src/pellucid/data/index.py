@@ -15,7 +15,7 @@ import torch
 from ..geometry import Boxes, Shape
 from ..geometry.keypoints import KeypointSpec
 from ..types import Instances
-from .columns import SHAPES, Growing, Ragged, finish, positions, starts
+from .columns import OF_COPIES, SHAPES, Growing, Ragged, finish, positions, starts
 from .findings import Finding
 
 
@@ -36,6 +36,7 @@ class Index:
     columns: Mapping[str, Ragged] = field(default_factory=dict)  # other annotation kinds, one row an object: see `columns`
     findings: tuple[Finding, ...] = ()
     keypoints: KeypointSpec | None = None  # what the column of that name holds
+    file: Path | None = None  # of labels, where a split has one
     folders: tuple[Path, ...] = ()  # where pictures and labels were looked for: a file that is put there may become one of them
 
     def __len__(self) -> int:
@@ -58,7 +59,7 @@ class Index:
     def content(self, position: int) -> tuple[bytes, ...]:
         """All that is known of one object: equal where two objects are the same, whatever their image."""
         own = slice(position, position + 1)
-        parts = [column[position] for _, column in sorted(self.columns.items())]
+        parts = [column[position] for name, column in sorted(self.columns.items()) if name not in OF_COPIES]
         return tuple((part + 0).tobytes() for part in (self.labels[own], self.boxes[own], self.ignore[own], *parts))  # -0 is 0
 
     def class_counts(self) -> np.ndarray:

@@ -33,17 +33,22 @@ def open_dataset(
     return dataset
 
 
-def read_dataset(data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: tuple[str, ...] | None = None) -> DataSet:
-    """As `open_dataset`, with the findings neither warned about nor raised; `splits=None` reads all that there are."""
-    return _read(_existing(data), Request(tuple(needs), None if splits is None else tuple(splits)))
+def read_dataset(
+    data: str | Path, needs: tuple[str, ...] = ("boxes",), splits: tuple[str, ...] | None = None, copy: bool = False
+) -> DataSet:
+    """As `open_dataset`, with the findings neither warned about nor raised; `splits=None` reads all that there are.
+
+    `copy`: with what a writer needs to find each object in its file again.
+    """
+    return _read(_existing(data), Request(tuple(needs), None if splits is None else tuple(splits), copy=copy))
 
 
-def read_whole(data: str | Path) -> DataSet:
+def read_whole(data: str | Path, copy: bool = False) -> DataSet:
     """All splits with all kinds of labels that the files hold; an object that lacks a kind is read without it.
 
     UsageError for YOLO rows that are more than boxes, without kpt_shape: the task says whether they are outlines or oriented boxes.
     """
-    dataset = _read(_existing(data), Request((), None, whole=True))
+    dataset = _read(_existing(data), Request((), None, whole=True, copy=copy))
     polygons = [finding for finding in dataset.all_findings() if finding.code == "row-polygon"]
     if polygons and dataset.format == "yolo":
         raise UsageError(

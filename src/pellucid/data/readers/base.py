@@ -26,6 +26,7 @@ class Request:
     needs: tuple[str, ...]
     splits: tuple[str, ...] | None  # None: all that there are
     whole: bool = False  # all that the files hold: an object that lacks a kind is read without it
+    copy: bool = False  # to be written anew: where each object stands in its file, and its corners as they were drawn
 
     def deliverable(self, kinds: Sequence[str], reader: str) -> None:
         """UsageError unless the reader delivers every kind that is needed."""
@@ -36,7 +37,8 @@ class Request:
     def columns(self, area: bool = False) -> tuple[str, ...]:
         """What IndexBuilder gets beside boxes; areas too where the format states them or polygons give them."""
         kinds = tuple("corners" if kind == "rboxes" else kind for kind in self.needs if kind != "boxes")
-        return (*kinds, "area") if area or "polygons" in kinds else kinds
+        kinds += ("area",) if area or "polygons" in kinds else ()
+        return (*kinds, *(("drawn",) if "corners" in kinds else ()), "origin") if self.copy else kinds
 
 
 def splits_of(request: Request, present: Sequence[str], source: object) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def read(source: Path, request: Request, config: dict | None = None) -> DataSet:
     if not parts:
         raise DataError(f"{source}: expected annotation files as `train_json` and `val_json`, found none; name them.")
     splits = splits_of(request, tuple(parts), source)
-    documents = {split: _load(parts[split].json) for split in splits}
+    documents = {split: load(parts[split].json) for split in splits}
     others = {part.json: _categories(part.json) for split, part in parts.items() if split not in splits}
     listed = {parts[split].json: documents[split]["categories"] for split in splits} | others
     classes = _class_map(listed)
@@ -129,7 +129,7 @@ def _parts_of(source: Path, config: dict) -> dict[str, Part]:
     return parts
 
 
-def _load(path: Path) -> dict:
+def load(path: Path) -> dict:
     """The JSON document; DataError if it is not one, or would not fit into memory."""
     try:
         size, memory = path.stat().st_size, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -161,7 +161,7 @@ def _categories(path: Path) -> list:
             found, _ = json.JSONDecoder().raw_decode(text)
             if isinstance(found, list):
                 return found
-    return _load(path)["categories"]
+    return load(path)["categories"]
 
 
 def _class_map(listed: dict[Path, list]) -> dict[int, str]:
@@ -189,12 +189,16 @@ class _Split:
         self.columns, self.points, self.loose = request.columns(area=True), points, request.whole
         self.contiguous = {category: i for i, category in enumerate(classes)}
         self.log = Log(split)
+        self.places: dict[int, int] = {}  # of annotations, where a copy is to be written
 
     def read(self, document: dict) -> Index:
         images = [image for image in document["images"] if self._well_formed(image)]
         folder = self._folder([image["file_name"] for image in images])
         builder = IndexBuilder(Path(os.path.abspath(folder)), self.columns, self.points)
-        objects = self._by_image(document.pop("annotations"), images)
+        annotations = document.pop("annotations")
+        if "origin" in self.columns:
+            self.places = {id(annotation): place for place, annotation in enumerate(annotations, 1)}
+        objects = self._by_image(annotations, images)
         seen: set = set()
         for position, image in enumerate(images):
             if image["id"] in seen:
@@ -205,7 +209,7 @@ class _Split:
         if not len(builder):
             raise empty_split(self.part.json, self.split, str(folder), self.log)
         index = builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
-        return replace(index, folders=() if folder == self.part.json.parent.parent else (folder,))
+        return replace(index, file=self.part.json, folders=() if folder == self.part.json.parent.parent else (folder,))
 
     def _well_formed(self, image: object) -> bool:
         good = isinstance(image, dict) and isinstance(image.get("file_name"), str) and isinstance(image.get("id"), int | str)
@@ -265,7 +269,7 @@ class _Split:
         except (TypeError, ValueError, OverflowError, KeyError, IndexError) as error:
             self.log.add("object-malformed", where, str(error)[:60])
             return
-        placed = canvas.place(drawn, where)
+        placed = canvas.place(replace(drawn, origin=self.places.get(id(annotation), 0)), where)
         if placed is None:
             return
         if not drawn.area and ("keypoints" in self.columns or annotation.get("area") is not None):

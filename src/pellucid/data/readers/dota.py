@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +44,11 @@ class Row:
 
     corners: np.ndarray  # (4, 2) float64
     name: str
-    difficult: bool
+    flag: str  # 0, 1 or 2; "" where there is none
+
+    @property
+    def difficult(self) -> bool:
+        return self.flag not in ("", "0")
 
 
 def found_in(folder: Path) -> bool:
@@ -136,6 +140,25 @@ def _texts(folder: Path | None) -> Iterator[str]:
         yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".txt"))
 
 
+def label_files(folder: Path | None) -> dict[str, str]:
+    """Label files by their path without suffix, and by their mere name where only one has it."""
+    found = {os.path.relpath(path[:-4], folder): path for path in _texts(folder)}
+    count = Counter(map(os.path.basename, found))
+    return {os.path.basename(stem): path for stem, path in found.items() if count[os.path.basename(stem)] == 1} | found
+
+
+def label_of(picture: str, images: Path, texts: Mapping[str, str]) -> str | None:
+    """The label file of a picture in the folder `images`."""
+    stem = os.path.splitext(os.path.relpath(picture, images))[0]
+    return texts.get(stem) or texts.get(os.path.basename(stem))
+
+
+def header_of(file: Path) -> list[str]:
+    """The lines before the rows of a label file."""
+    lines = read_text(file, _LABEL_LIMIT).decode(errors="replace").splitlines()[:_HEADERS]
+    return [line for line in lines if _HEADER.match(line)]
+
+
 def parse(file: Path) -> Iterator[tuple[int, Row | str]]:
     """(line number, row or what is wrong with it) of a label file; DataError if it cannot be read."""
     text = read_text(file, _LABEL_LIMIT).decode(errors="replace")
@@ -156,7 +179,7 @@ def parse_row(line: str) -> Row | str:
         corners = np.array([float(field) for field in fields[:8]]).reshape(4, 2)
     except ValueError:
         return "a corner is not a number"
-    return Row(corners, name, flag and rest[-1] != "0") if name else "the class has no name"
+    return Row(corners, name, rest[-1] if flag else "") if name else "the class has no name"
 
 
 class _Reader:
@@ -169,11 +192,10 @@ class _Reader:
         self.rows = self.refused = 0
 
     def read(self) -> Index:
-        texts = self._labels()
+        texts = label_files(self.where.labels)
         used = set()
         for path in self._images():
-            stem = os.path.splitext(os.path.relpath(path, self.where.images))[0]
-            label = texts.get(stem) or texts.get(os.path.basename(stem))
+            label = label_of(path, self.where.images, texts)
             if label is not None:
                 used.add(label)
             self._image(path, label)
@@ -187,12 +209,6 @@ class _Reader:
             self.log.add("rows-none", self.source, f"{self.rows} rows")
         index = self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())
         return replace(index, folders=tuple(folder for folder in (self.where.images, self.where.labels) if folder))
-
-    def _labels(self) -> dict[str, str]:
-        """Label files by their path without suffix, and by their mere name where only one has it."""
-        found = {os.path.relpath(path[:-4], self.where.labels): path for path in _texts(self.where.labels)}
-        count = Counter(map(os.path.basename, found))
-        return {os.path.basename(stem): path for stem, path in found.items() if count[os.path.basename(stem)] == 1} | found
 
     def _images(self) -> Iterator[str]:
         for parent, names in walk(self.where.images):
@@ -217,9 +233,9 @@ class _Reader:
         self.builder.image(path, header.size)
         canvas = Canvas(header.size, self.log, self.columns)
         for number, row in rows:
-            self._row(row, canvas, f"{label}:{number}")
+            self._row(row, canvas, f"{label}:{number}", number)
 
-    def _row(self, row: Row | str, canvas: Canvas, where: str) -> None:
+    def _row(self, row: Row | str, canvas: Canvas, where: str, number: int) -> None:
         self.rows += 1
         if isinstance(row, str):
             self.refused += 1
@@ -231,7 +247,7 @@ class _Reader:
             return
         if row.name != self.names.listed[label]:
             self.log.add("name-spelled", where, f"{row.name!r} is {self.names.listed[label]!r}")
-        placed = canvas.place(Drawn(box=bounds([row.corners]), corners=row.corners), where)
+        placed = canvas.place(Drawn(box=bounds([row.corners]), corners=row.corners, origin=number), where)
         if placed is None:
             return
         if row.difficult:

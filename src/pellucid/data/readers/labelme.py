@@ -51,12 +51,12 @@ def read(source: Path, request: Request) -> DataSet:
     request.deliverable(DELIVERS, "LabelMe")
     folders = _folders(source)
     splits = splits_of(request, tuple(folders), source)
-    pages = {split: [_page(path) for path in _jsons(folder)] for split, folder in folders.items()}
+    pages = {split: [page_of(path) for path in jsons(folder)] for split, folder in folders.items()}
     shapes = [shape for split in pages for page in pages[split] for shape in page.shapes]
-    classes = _listed(source / "labels.txt") or sorted({_label(shape) for shape in shapes if _kind(shape) != "point"} - {""})
+    classes = _listed(source / "labels.txt") or sorted({label_of(shape) for shape in shapes if kind_of(shape) != "point"} - {""})
     if not classes:
         raise DataError(f"{source}: expected named shapes in the JSON files of {', '.join(folders)}, found none; add them or a labels.txt.")
-    if request.whole and not any(_kind(shape) == "point" for shape in shapes):
+    if request.whole and not any(kind_of(shape) == "point" for shape in shapes):
         request = replace(request, needs=tuple(kind for kind in request.needs if kind != "keypoints"))
     points = _points_of(source, shapes) if "keypoints" in request.needs else None
     indexes = {split: _Split(source, split, classes, request, points).read(folders[split], pages[split]) for split in splits}
@@ -66,19 +66,25 @@ def read(source: Path, request: Request) -> DataSet:
 def _folders(source: Path) -> dict[str, Path]:
     """The folder of each split that holds a LabelMe file."""
     found = {split: source / alias for split, aliases in ALIASES.items() for alias in reversed(aliases) if (source / alias).is_dir()}
-    first = {split: next(_jsons(folder), None) for split, folder in found.items()}
+    first = {split: next(jsons(folder), None) for split, folder in found.items()}
     marked = any(path is not None and b'"shapes"' in read_text(Path(path), _JSON_LIMIT) for path in first.values())
     return found if marked else {}
 
 
-def _jsons(folder: Path) -> Iterator[str]:
+def jsons(folder: Path) -> Iterator[str]:
     for parent, names in walk(folder):
         yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".json"))
 
 
-def _page(path: str) -> Page:
+def document_of(path: str) -> dict[str, Any]:
+    """The JSON of a page."""
+    found: dict[str, Any] = json.loads(read_text(Path(path), _JSON_LIMIT))
+    return found
+
+
+def page_of(path: str) -> Page:
     try:
-        document = json.loads(read_text(Path(path), _JSON_LIMIT))
+        document = document_of(path)
         shapes, picture = document["shapes"], document["imagePath"]
         height, width = document.get("imageHeight"), document.get("imageWidth")
         if not isinstance(shapes, list) or not isinstance(picture, str) or not all(isinstance(shape, dict) for shape in shapes):
@@ -100,17 +106,17 @@ def _listed(file: Path) -> list[str]:
 
 
 def _points_of(source: Path, shapes: Sequence[dict]) -> KeypointSpec:
-    names = _listed(source / "keypoints.txt") or sorted({_label(shape) for shape in shapes if _kind(shape) == "point"} - {""})
+    names = _listed(source / "keypoints.txt") or sorted({label_of(shape) for shape in shapes if kind_of(shape) == "point"} - {""})
     if not names:
         raise DataError(f"{source}: expected shapes of type point, which are the keypoints, found none; choose another task.")
     return KeypointSpec.make(len(names), 3, names)
 
 
-def _kind(shape: dict) -> str:
+def kind_of(shape: dict) -> str:
     return str(shape.get("shape_type") or "polygon")
 
 
-def _label(shape: dict) -> str:
+def label_of(shape: dict) -> str:
     return str(shape.get("label") or "").strip()
 
 
@@ -119,7 +125,7 @@ def ring_of(shape: dict) -> np.ndarray:
     points = np.array(shape.get("points"), np.float64)
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError("points are not pairs of numbers")
-    kind = _kind(shape)
+    kind = kind_of(shape)
     if kind == "polygon":
         return points
     if kind == "rectangle" and len(points) in (2, 4):
@@ -128,6 +134,19 @@ def ring_of(shape: dict) -> np.ndarray:
         angles = np.arange(_CIRCLE) * (2 * np.pi / _CIRCLE)
         return points[0] + np.hypot(*(points[1] - points[0])) * np.column_stack((np.cos(angles), np.sin(angles)))
     raise ValueError(f"{len(points)} points of a {kind}")
+
+
+def picture_of(source: Path, page: Page, log: Log) -> str:
+    """Where the picture of a page lies: where it says, seen from the page, else beside it; never outside the data set."""
+    parent = os.path.dirname(page.path)
+    name = page.picture.replace("\\", "/")
+    stated = os.path.normpath(os.path.join(parent, name))
+    beside = os.path.join(parent, os.path.basename(name))
+    owned = stated.startswith(f"{source}{os.sep}") and os.path.isfile(stated)
+    if stated != beside and os.path.isfile(beside) and not owned:
+        log.add("path-guess", page.path, f"not {name} but {beside}")
+        return beside
+    return beside if page.trouble else inside(source, os.path.relpath(stated, source), page.path)
 
 
 class _Split:
@@ -143,7 +162,7 @@ class _Split:
         """The pictures of all pages, then those without one."""
         seen: set[str] = set()
         for page in pages:
-            path = self._picture(page)
+            path = picture_of(self.source, page, self.log)
             if page.trouble:
                 self.log.add("label-unreadable", page.path, page.trouble)
                 seen.update(os.path.splitext(page.path)[0] + suffix for suffix in SUFFIXES)
@@ -160,20 +179,6 @@ class _Split:
             raise empty_split(self.source, self.split, str(folder), self.log)
         index = self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
         return replace(index, folders=tuple(self.source / alias for aliases in ALIASES.values() for alias in aliases))
-
-    def _picture(self, page: Page) -> str:
-        """Where the picture of a page lies: where it says, seen from the page, else beside it; never outside the data set."""
-        parent = os.path.dirname(page.path)
-        name = page.picture.replace("\\", "/")
-        stated = os.path.normpath(os.path.join(parent, name))
-        beside = os.path.join(parent, os.path.basename(name))
-        if stated != beside and os.path.isfile(beside) and not (self._owns(stated) and os.path.isfile(stated)):
-            self.log.add("path-guess", page.path, f"not {name} but {beside}")
-            return beside
-        return beside if page.trouble else inside(self.source, os.path.relpath(stated, self.source), page.path)
-
-    def _owns(self, path: str) -> bool:
-        return path.startswith(f"{self.source}{os.sep}")
 
     def _negative(self, path: str) -> None:
         header = probe(path, self.log)
@@ -197,28 +202,29 @@ class _Split:
     def _objects(self, page: Page) -> Iterator[tuple[int, str, Drawn]]:
         """Class, place and parts of every object of a page."""
         groups: dict[tuple[str, Any], list[np.ndarray]] = {}
-        places: dict[tuple[str, Any], str] = {}
+        first: dict[tuple[str, Any], int] = {}
         marked: set[tuple[str, Any]] = set()
         for number, shape in enumerate(page.shapes, 1):
             where = f"{page.path}: shape {number}"
             ring = self._ring(shape, where)
             if ring is not None:
-                key = (_label(shape), _group(shape) if _group(shape) is not None else (number,))
+                key = key_of(shape, number)
                 groups.setdefault(key, []).append(ring)
-                places.setdefault(key, where)
+                first.setdefault(key, number)
                 marked |= {key} if _flagged(shape, "difficult") else set()
         points = self._grouped_points(page, list(groups))
         for key, rings in groups.items():
-            yield self.contiguous[key[0]], places[key], Drawn(rings=rings, points=points.get(key), ignore=key in marked)
+            drawn = Drawn(rings=rings, points=points.get(key), ignore=key in marked, origin=first[key])
+            yield self.contiguous[key[0]], f"{page.path}: shape {first[key]}", drawn
 
     def _ring(self, shape: dict, where: str) -> np.ndarray | None:
         """The ring of a shape with an area; None, and a finding, for others."""
-        if _kind(shape) not in ("polygon", "rectangle", "circle"):
-            if _kind(shape) != "point" or self.points is None:
-                self.log.add("shape-type", where, f"{_kind(shape)} {_label(shape)!r}")
+        if kind_of(shape) not in ("polygon", "rectangle", "circle"):
+            if kind_of(shape) != "point" or self.points is None:
+                self.log.add("shape-type", where, f"{kind_of(shape)} {label_of(shape)!r}")
             return None
-        if _label(shape) not in self.contiguous:
-            self.log.add("class-id", where, f"label {_label(shape)!r}")
+        if label_of(shape) not in self.contiguous:
+            self.log.add("class-id", where, f"label {label_of(shape)!r}")
             return None
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -239,25 +245,30 @@ class _Split:
         for key in keys:
             members.setdefault(key[1], []).append(key)
         for number, shape in enumerate(page.shapes, 1):
-            if _kind(shape) != "point":
+            if kind_of(shape) != "point":
                 continue
-            where, group = f"{page.path}: shape {number}", _group(shape)
+            where, group = f"{page.path}: shape {number}", group_of(shape)
             owners = keys if group is None and len(keys) == 1 else members.get(group, ())
             if len(owners) > 1:
                 labels = " and ".join(repr(label) for label, _ in owners)
-                self.log.add("point-owner", where, f"point {_label(shape)!r}, group id {group!r} of {labels}")
+                self.log.add("point-owner", where, f"point {label_of(shape)!r}, group id {group!r} of {labels}")
                 continue
             try:
                 ((x, y),) = np.array(shape.get("points"), np.float64).tolist()
-                place = found[owners[0]][self.points.names.index(_label(shape))]
+                place = found[owners[0]][self.points.names.index(label_of(shape))]
             except (IndexError, ValueError, TypeError, OverflowError):
-                self.log.add("object-malformed", where, f"point {_label(shape)!r} of no object (group id {group})")
+                self.log.add("object-malformed", where, f"point {label_of(shape)!r} of no object (group id {group})")
                 continue
             if place[2]:
-                self.log.add("point-twice", where, f"point {_label(shape)!r} of {owners[0][0]!r}")
+                self.log.add("point-twice", where, f"point {label_of(shape)!r} of {owners[0][0]!r}")
             else:
                 place[:] = (x, y, 1 if _flagged(shape, "hidden") else 2)
         return found
+
+
+def key_of(shape: dict, number: int) -> tuple[str, Any]:
+    """What shapes of one object share: label and group; a shape without a group is an object of its own."""
+    return label_of(shape), group_of(shape) if group_of(shape) is not None else (number,)
 
 
 def _flagged(shape: dict, name: str) -> bool:
@@ -265,6 +276,6 @@ def _flagged(shape: dict, name: str) -> bool:
     return isinstance(flags, dict) and flags.get(name) is True
 
 
-def _group(shape: dict) -> Any:
+def group_of(shape: dict) -> Any:
     group = shape.get("group_id")
     return group if isinstance(group, int | str) else None

@@ -39,6 +39,7 @@ class Drawn:
     corners: Array | None = None  # (4, 2) float64
     area: float = 0.0  # square pixels, 0 where not stated
     ignore: bool = False
+    origin: int = 0  # its place in its file, from 1
 
 
 class Unusable(Exception):
@@ -100,11 +101,14 @@ class Canvas:
         if "corners" in self.columns:
             corners = place_corners(drawn.corners, self.size, changed)
             columns["corners"] = corners.reshape(-1)
+            columns |= {"drawn": columns["corners"]} if "drawn" in self.columns else {}
             box = _cut(bounds([corners]), self.size)
         if "keypoints" in self.columns and self.points is not None:
             columns["keypoints"] = place_points(drawn.points, self.points, self.size, changed).reshape(-1)
         if "area" in self.columns:
             columns["area"] = (area,)
+        if "origin" in self.columns:
+            columns["origin"] = (drawn.origin,)
         if box is None:
             box = _around(drawn.rings)
         return place_box(box, self.size, changed), columns

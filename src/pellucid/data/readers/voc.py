@@ -35,9 +35,9 @@ def read(source: Path, request: Request) -> DataSet:
     pictures = source / "JPEGImages"
     files = {os.path.relpath(os.path.join(parent, name), pictures) for parent, names in walk(pictures) for name in names}
     stems = {split: _stems(lists[split], source, files) for split in present}
-    pages = {split: {stem: _page(source, stem) for stem in stems[split]} for split in present}
+    pages = {split: {stem: page_of(source, stem) for stem in stems[split]} for split in present}
     classes = _class_names(source, [page for split in present for page in pages[split].values()])
-    indexes = {split: _Split(source, split, classes).read(pages[split], files) for split in splits}
+    indexes = {split: _Split(source, split, classes, request.columns()).read(pages[split], files) for split in splits}
     return DataSet(source, "voc", indexes, classes, tuple(range(len(classes))))
 
 
@@ -71,7 +71,7 @@ def _picture(stem: str, files: set[str]) -> str | None:
     return next((stem + suffix for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)) if stem + suffix in files), None)
 
 
-def _page(source: Path, stem: str) -> Page:
+def page_of(source: Path, stem: str) -> Page:
     path = source / "Annotations" / f"{stem}.xml"
     try:
         text = read_text(path, _XML_LIMIT)
@@ -105,10 +105,10 @@ def _text(element: ElementTree.Element, tag: str) -> str:
 class _Split:
     """Reads one list of pictures."""
 
-    def __init__(self, source: Path, split: str, classes: tuple[str, ...]) -> None:
-        self.source, self.classes = source, classes
+    def __init__(self, source: Path, split: str, classes: tuple[str, ...], columns: tuple[str, ...]) -> None:
+        self.source, self.classes, self.columns = source, classes, columns
         self.contiguous = {name: i for i, name in enumerate(classes)}
-        self.split, self.log, self.builder = split, Log(split), IndexBuilder(Path(os.path.abspath(source)))
+        self.split, self.log, self.builder = split, Log(split), IndexBuilder(Path(os.path.abspath(source)), columns)
 
     def read(self, pages: dict[str, Page], files: set[str]) -> Index:
         folder = self.source / "JPEGImages"
@@ -130,12 +130,12 @@ class _Split:
         if page.root is None:
             self.log.add("label-missing", path)
             return
-        canvas = Canvas(header.size, self.log, turn=turn_of(_stated(page.root), header, self.log, path))
-        first = 1 if "VOC" in (page.root.findtext("source/database") or "") else 0
+        canvas = Canvas(header.size, self.log, self.columns, turn=turn_of(stated_size(page.root), header, self.log, path))
+        first = first_pixel(page.root)
         for number, item in enumerate(page.root.findall("object"), 1):
-            self._object(item, f"{page.path}: object {number}", first, canvas)
+            self._object(item, f"{page.path}: object {number}", first, canvas, number)
 
-    def _object(self, item: ElementTree.Element, where: str, first: int, canvas: Canvas) -> None:
+    def _object(self, item: ElementTree.Element, where: str, first: int, canvas: Canvas, number: int) -> None:
         name = _text(item, "name")
         if name not in self.contiguous:
             self.log.add("class-id", where, f"class {name!r}")
@@ -145,15 +145,20 @@ class _Split:
         except ValueError:
             self.log.add("object-malformed", where, "xmin, ymin, xmax, ymax are not four numbers")
             return
-        placed = canvas.place(Drawn((x1 - first, y1 - first, x2, y2)), where)
+        placed = canvas.place(Drawn((x1 - first, y1 - first, x2, y2), origin=number), where)
         if placed is not None:
             difficult = _text(item, "difficult") not in ("", "0")
             if difficult:
                 self.log.add("ignored", where)
-            self.builder.object(self.contiguous[name], placed[0], difficult)
+            self.builder.object(self.contiguous[name], placed[0], difficult, **placed[1])
 
 
-def _stated(root: ElementTree.Element) -> tuple[int, int] | None:
+def first_pixel(root: ElementTree.Element) -> int:
+    """The number of the first pixel in the corners of a file."""
+    return 1 if "VOC" in (root.findtext("source/database") or "") else 0
+
+
+def stated_size(root: ElementTree.Element) -> tuple[int, int] | None:
     try:
         return int(root.findtext("size/height") or 0), int(root.findtext("size/width") or 0)
     except ValueError:

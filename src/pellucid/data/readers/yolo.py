@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from ...errors import DataError, UsageError
 from ...geometry.keypoints import KeypointSpec
 from ..findings import Log
@@ -207,7 +209,7 @@ class _Split:
             return
         canvas = Canvas(header.size, self.log, self.columns, self.points)
         for number, fields in rows.items():
-            self._row(fields, canvas, f"{label}:{number}")
+            self._row(fields, canvas, label, number)
 
     def _all_plain(self, rows: dict[int, list[bytes]], data: bytes, size: tuple[int, int], label: str | None) -> bool:
         """Adds all rows of a file at once where each is as it should be."""
@@ -218,13 +220,19 @@ class _Split:
             return False
         if plain is None:
             return False
-        self.builder.objects(labels, plain.boxes, plain.columns)
-        numbers = [*rows] if plain.skewed else []
+        numbers = [*rows] if plain.skewed or "origin" in self.columns else []
+        columns = dict(plain.columns)
+        if "origin" in self.columns:
+            columns["origin"] = (np.array(numbers), np.ones(len(rows), np.int64))
+        if "drawn" in self.columns:
+            columns["drawn"] = columns["corners"]
+        self.builder.objects(labels, plain.boxes, columns)
         for position in plain.skewed:
             self.log.add("not-rectangle", f"{label}:{numbers[position]}")
         return True
 
-    def _row(self, fields: list[bytes], canvas: Canvas, where: str) -> None:
+    def _row(self, fields: list[bytes], canvas: Canvas, label: str | None, number: int) -> None:
+        where = f"{label}:{number}"
         try:
             class_id, values = parse(fields)
             drawn, code = self.reader(values, canvas.size, self.points)
@@ -236,7 +244,7 @@ class _Split:
             return
         if code:
             self.log.add(code, where)
-        placed = canvas.place(drawn, where)
+        placed = canvas.place(replace(drawn, origin=number), where)
         if placed is not None:
             self.builder.object(self.contiguous[class_id], placed[0], False, **placed[1])
 

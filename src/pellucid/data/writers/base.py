@@ -17,6 +17,7 @@ from ...geometry.rboxes import RBoxes
 from ..columns import Ragged, decode_rings
 from ..findings import PLACES
 from ..index import DataSet, Index
+from ..readers.place import not_rectangle
 
 # code -> sentence after the count: what a written format cannot hold, and what stands there instead
 LOSSES: dict[str, str] = {
@@ -32,6 +33,8 @@ LOSSES: dict[str, str] = {
     "areas": "stated area(s), which the format does not hold",
     "image-ids": "image id(s), which the format does not hold",
     "image-ids-taken": "image id(s) that another image of the same split has; renumbered",
+    "annotation-ids": "annotation id(s) that another annotation of the same split has; renumbered",
+    "dropped": "dropped: field(s) of a file of the same format that do not fit the copy",
     "class-ids": "class id(s), which the format does not hold; the names are kept",
     "class-names": "class name(s) that stand for several ids; the format holds names alone, these become one class",
     "renamed": "image(s) whose name, less its suffix, another has; numbered",
@@ -71,6 +74,7 @@ class Thing:
     corners: np.ndarray | None  # (4, 2)
     points: np.ndarray | None  # (K, 3)
     area: float  # as stated, 0 where it is not
+    origin: int = 0  # its place in its file, from 1; 0 where that is not known
 
     @property
     def outlines(self) -> list[np.ndarray]:
@@ -167,14 +171,27 @@ def things(index: Index, row: int) -> list[Thing]:
     if "rboxes" in index.columns:
         turned = torch.from_numpy(_rows(index.columns["rboxes"], first, last, 5)).double()
         corners = list(RBoxes(turned).corners().numpy())
+        if "drawn" in index.columns:
+            drawn = _rows(index.columns["drawn"], first, last, 8).reshape(-1, 4, 2).astype(np.float64)
+            corners = [as_drawn(*pair) for pair in zip(corners, drawn, strict=True)]
     points: Any = [None] * (last - first)
     if "keypoints" in index.columns and index.keypoints is not None:
         flat = _rows(index.columns["keypoints"], first, last, 3 * index.keypoints.points).astype(np.float64)
         points = list(flat.reshape(last - first, index.keypoints.points, 3))
     areas = _rows(index.columns["area"], first, last, 1)[:, 0].tolist() if "area" in index.columns else [0.0] * (last - first)
     boxes = map(tuple, index.boxes[first:last].tolist())
-    parts = zip(index.labels[first:last].tolist(), boxes, index.ignore[first:last].tolist(), rings, corners, points, areas, strict=True)
+    origins = map(int, _rows(index.columns["origin"], first, last, 1)[:, 0]) if "origin" in index.columns else [0] * (last - first)
+    marks = index.ignore[first:last].tolist()
+    parts = zip(index.labels[first:last].tolist(), boxes, marks, rings, corners, points, areas, origins, strict=True)
     return [Thing(*part) for part in parts]
+
+
+def as_drawn(corners: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """The corners (4, 2) as they were drawn; of what is no rectangle, those of the one that stands for it in that order."""
+    if not not_rectangle(drawn):
+        return drawn
+    orders = [np.roll(way, -k, 0) for way in (corners, corners[::-1]) for k in range(4)]
+    return min(orders, key=lambda order: float(((order - drawn) ** 2).sum()))
 
 
 def _rows(rows: Ragged, first: int, last: int, width: int) -> np.ndarray:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from .base import Item, Plan, Thing, Writer, stem_of
+from .originals import DotaFiles
 from .yolo import corners_of
 
 
 class Dota(Writer):
-    """Difficult objects stay difficult."""
+    """Difficult objects stay difficult, in a copy to the degree that was stated."""
 
     HOLDS = frozenset({"rboxes", "ignored"})
+
+    def __post_init__(self) -> None:
+        self.files = DotaFiles() if self.dataset.format == "dota" else None
 
     def picture(self, split: str, name: str) -> str:
         return f"{split}/images/{name}"
 
     def page(self, split: str, item: Item, things: list[Thing]) -> None:
-        lines = []
+        lines, flags = self.files.page(item.index, item.row) if self.files else ([], {})
+        lines = [f"{line}\n" for line in lines]
         for thing in things:
+            flag = flags.get(thing.origin, "")
+            flag = flag if (flag not in ("", "0")) == thing.ignore and flag else str(int(thing.ignore))
             numbers = " ".join(f"{value:.3f}" for value in corners_of(self, item.name, thing).reshape(-1))
-            lines.append(f"{numbers} {self.dataset.names[thing.label]} {int(thing.ignore)}\n")
+            lines.append(f"{numbers} {self.dataset.names[thing.label]} {flag}\n")
         self.text(f"{split}/labelTxt/{stem_of(item.name)}.txt", "".join(lines))
 
     def finish(self, plan: Plan) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...geometry.keypoints import default_sigmas
+from ..readers.labelme import group_of, key_of, kind_of, label_of
 from .base import LARGE, Item, Plan, Thing, Writer, joined, stem_of
+from .originals import LabelMeFiles
+
+_FORM = ("label", "points", "group_id", "shape_type", "flags")  # of a shape, written anew
 
 
 class LabelMe(Writer):
@@ -17,15 +21,20 @@ class LabelMe(Writer):
 
     HOLDS = frozenset({"polygons", "keypoints", "ignored"})
 
+    def __post_init__(self) -> None:
+        self.files = LabelMeFiles(self.dataset.source) if self.dataset.format == "labelme" else None
+
     def picture(self, split: str, name: str) -> str:
         return f"{split}/{name}"
 
     def page(self, split: str, item: Item, things: list[Thing]) -> None:
         height, width = item.size
+        old = self.files.page(item.index, item.row) if self.files else {}
         shapes = [shape for number, thing in enumerate(things) for shape in self.shapes(item.name, number, thing)]
+        if old:
+            self.refill(item.name, old.get("shapes", []), things, shapes)
         document: dict[str, Any] = {
-            "version": "5.5.0",
-            "flags": {},
+            **{"version": "5.5.0", "flags": {}, **old},
             "shapes": shapes,
             "imagePath": os.path.basename(item.name),
             "imageData": None,
@@ -54,6 +63,31 @@ class LabelMe(Writer):
                     found.append(_shape(title, "point", np.array(((x, y),)), number, {"hidden": True} if seen == 1 else {}))
         return found
 
+    def refill(self, name: str, old: list[dict[str, Any]], things: list[Thing], shapes: list[dict[str, Any]]) -> None:
+        """Give the shapes of a copy back what theirs said in the old page: flags, description and the like."""
+        keys = [key_of(shape, number) for number, shape in enumerate(old, 1)]
+        points = [shape for shape in old if kind_of(shape) == "point"]
+        free = max((group for group in map(group_of, old) if isinstance(group, int)), default=-1) + 1
+        members = [[shape for shape in shapes if shape["group_id"] == number] for number in range(len(things))]
+        for number, thing in enumerate(things):
+            if not thing.origin:
+                continue
+            key = keys[thing.origin - 1]
+            own = members[number]
+            rings = [shape for shape in own if shape["shape_type"] != "point"]
+            olds = [shape for shape, other in zip(old, keys, strict=True) if other == key and kind_of(shape) != "point"]
+            alike = len(olds) == len(rings)
+            self.lost.add("dropped", f"{name}: a part of {key[0]}", int(not alike and any(_rest(part) != _rest(olds[0]) for part in olds)))
+            pairs = list(zip(rings, olds if alike else [olds[0]] * len(rings), strict=True))
+            for shape in own:
+                same = [old for old in points if label_of(old) == shape["label"] and (group_of(old) in (None, key[1]))]
+                pairs += [(shape, same[0])] if shape["shape_type"] == "point" and same else []
+            for shape, before in pairs:
+                shape.update({**_rest(before), "flags": {**_rest(before)["flags"], **shape["flags"]}})
+            group = group_of(olds[0])
+            for shape in own:
+                shape["group_id"] = group if group is not None else None if len(own) == 1 else free + number
+
     def finish(self, plan: Plan) -> None:
         self.text("labels.txt", "".join(name + "\n" for name in self.dataset.names))
         if self.points is None:
@@ -62,6 +96,14 @@ class LabelMe(Writer):
         self.text("keypoints.txt", "".join(name + "\n" for name in spec.names))
         self.lost.add("skeleton", "keypoints.txt", len(spec.skeleton))
         self.lost.add("sigmas", "keypoints.txt", spec.points * (tuple(spec.sigmas) != tuple(default_sigmas(spec.points, 3, spec.names))))
+
+
+def _rest(shape: dict[str, Any]) -> dict[str, Any]:
+    """What a shape says beside its label and its form; always flags."""
+    flags = shape.get("flags")
+    told = "hidden" if kind_of(shape) == "point" else "difficult"
+    kept = {key: value for key, value in flags.items() if key != told} if isinstance(flags, dict) else {}
+    return {**{key: value for key, value in shape.items() if key not in _FORM}, "flags": kept}
 
 
 def _shape(label: str, kind: str, points: np.ndarray, group: int, flags: dict[str, bool]) -> dict[str, Any]:

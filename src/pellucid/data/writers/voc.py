@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from ..readers.voc import first_pixel, stated_size
 from .base import Item, Plan, Thing, Writer, stem_of
+from .originals import VocFiles
 
 
 class Voc(Writer):
@@ -13,25 +15,41 @@ class Voc(Writer):
     HOLDS = frozenset({"ignored"})
     one_folder = True
 
+    def __post_init__(self) -> None:
+        self.files = VocFiles(self.dataset.source) if self.dataset.format == "voc" else None
+
     def picture(self, split: str, name: str) -> str:
         return f"JPEGImages/{name}"
 
     def page(self, split: str, item: Item, things: list[Thing]) -> None:
         height, width = item.size
-        root = ElementTree.Element("annotation")
+        old = self.files.page(item.index, item.row) if self.files else None
+        root = ElementTree.Element("annotation") if old is None else old
+        first, found = first_pixel(root), root.findall("object")
+        turned = old is not None and stated_size(root) == (width, height) != (height, width)
+        for entry in found:
+            root.remove(entry)
         _leaf(root, "filename", item.name)
-        size = ElementTree.SubElement(root, "size")
-        for tag, value in (("width", width), ("height", height), ("depth", 3)):
-            _leaf(size, tag, value)
+        for tag, value in (("width", width), ("height", height), ("depth", root.findtext("size/depth") or 3)):
+            _leaf(_element(root, "size"), tag, value)
         for thing in things:
-            entry = ElementTree.SubElement(root, "object")
-            _leaf(entry, "name", self.dataset.names[thing.label])
-            _leaf(entry, "difficult", int(thing.ignore))
-            corners = ElementTree.SubElement(entry, "bndbox")
-            for tag, side in zip(("xmin", "ymin", "xmax", "ymax"), thing.box, strict=True):
-                _leaf(corners, tag, f"{side:.3f}".rstrip("0").rstrip("."))
+            entry = found[thing.origin - 1] if found and thing.origin else ElementTree.Element("object")
+            root.append(entry)
+            self.object(entry, thing, first)
+            parts = entry.findall("part") if turned else []
+            for part in parts:
+                entry.remove(part)
+            self.lost.add("dropped", f"{item.name}: part", len(parts))
         ElementTree.indent(root)
         self.text(f"Annotations/{stem_of(item.name)}.xml", ElementTree.tostring(root, encoding="unicode") + "\n")
+
+    def object(self, entry: ElementTree.Element, thing: Thing, first: int) -> None:
+        """Name, flag and corners, in a file whose first pixel has the number `first`."""
+        _leaf(entry, "name", self.dataset.names[thing.label])
+        _leaf(entry, "difficult", int(thing.ignore))
+        x1, y1, x2, y2 = thing.box
+        for tag, side in zip(("xmin", "ymin", "xmax", "ymax"), (x1 + first, y1 + first, x2, y2), strict=True):
+            _leaf(_element(entry, "bndbox"), tag, f"{side:.3f}".rstrip("0").rstrip("."))
 
     def finish(self, plan: Plan) -> None:
         for split, items in plan.items():
@@ -39,5 +57,11 @@ class Voc(Writer):
         self.text("classes.txt", "".join(name + "\n" for name in self.dataset.names))
 
 
+def _element(parent: ElementTree.Element, tag: str) -> ElementTree.Element:
+    """The element of that name, made where there is none."""
+    found = parent.find(tag)
+    return ElementTree.SubElement(parent, tag) if found is None else found
+
+
 def _leaf(parent: ElementTree.Element, tag: str, value: object) -> None:
-    ElementTree.SubElement(parent, tag).text = str(value)
+    _element(parent, tag).text = str(value)

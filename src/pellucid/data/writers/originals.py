@@ -1,0 +1,115 @@
+"""What the files of a data set say beyond what an Index holds, read again where a copy in the same format is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from ..findings import Log
+from ..index import Index
+from ..readers import coco, dota, labelme, voc
+
+Fields = dict[str, Any]
+
+
+class DotaFiles:
+    """Header lines and flags of label files."""
+
+    def __init__(self) -> None:
+        self.texts: dict[Path, Mapping[str, str]] = {}
+
+    def page(self, index: Index, row: int) -> tuple[list[str], dict[int, str]]:
+        """The lines before the rows of a picture, and the flag of each row by its line."""
+        if len(index.folders) < 2:
+            return [], {}
+        images, labels = index.folders
+        if labels not in self.texts:
+            self.texts[labels] = dota.label_files(labels)
+        label = dota.label_of(str(index.path(row)), images, self.texts[labels])
+        if label is None:
+            return [], {}
+        rows = dota.parse(Path(label))
+        return dota.header_of(Path(label)), {number: row.flag for number, row in rows if isinstance(row, dota.Row)}
+
+
+class VocFiles:
+    """The XML of pictures."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+
+    def page(self, index: Index, row: int) -> ElementTree.Element | None:
+        """The root of the file of a picture, where it has one."""
+        stem = os.path.splitext(os.path.relpath(index.path(row), self.source / "JPEGImages"))[0]
+        return voc.page_of(self.source, stem).root
+
+
+class LabelMeFiles:
+    """The pages of pictures; where they lie is looked up once."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.places: dict[str, str] = {}
+
+    def page(self, index: Index, row: int) -> Fields:
+        """The document of a picture, {} where it has none."""
+        if not self.places:
+            self.places = dict(self._places(index))
+        path = self.places.get(str(index.path(row)))
+        return labelme.document_of(path) if path else {}
+
+    def _places(self, index: Index) -> Iterator[tuple[str, str]]:
+        """(picture, page) of all splits, of two pages for one picture the first last."""
+        paths = [path for folder in index.folders if folder.is_dir() for path in labelme.jsons(folder)]
+        for path in reversed(paths):
+            page = labelme.page_of(path)
+            if not page.trouble:
+                yield labelme.picture_of(self.source, page, Log()), path
+
+
+class CocoFiles:
+    """Whole documents, each loaded once."""
+
+    def __init__(self) -> None:
+        self.documents: dict[Path, Fields] = {}
+        self.images: dict[Path, dict[object, Fields]] = {}
+
+    def document(self, index: Index) -> Fields:
+        assert index.file is not None
+        if index.file not in self.documents:
+            self.documents[index.file] = coco.load(index.file)
+            self.images[index.file] = self._by_id_and_path(index, self.documents[index.file]["images"])
+        return self.documents[index.file]
+
+    @staticmethod
+    def _by_id_and_path(index: Index, images: list[Any]) -> dict[object, Fields]:
+        found: dict[object, Fields] = {}
+        for image in images:
+            if isinstance(image, dict) and isinstance(image.get("file_name"), str):
+                path = os.path.normpath(os.path.join(index.root, image["file_name"].replace("\\", "/")))
+                found.setdefault(path, image)
+                if isinstance(image.get("id"), int):
+                    found.setdefault((image["id"], path), image)
+        return found
+
+    def image(self, index: Index, row: int) -> Fields:
+        """What is said of a picture."""
+        self.document(index)
+        images, path = self.images[index.file], os.path.normpath(index.path(row))  # type: ignore[index]
+        return images.get((int(index.ids[row]), path)) or images.get(path) or {}
+
+    def annotation(self, index: Index, origin: int) -> Fields:
+        """The annotation at a place, from 1."""
+        found = self.document(index)["annotations"][origin - 1] if origin else {}
+        return found if isinstance(found, dict) else {}
+
+    def category(self, indexes: list[Index], number: int) -> Fields:
+        """What the first file says of a class."""
+        for index in indexes:
+            for category in self.document(index)["categories"]:
+                if category["id"] == number:
+                    return dict(category)
+        return {}
