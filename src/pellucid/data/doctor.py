@@ -26,7 +26,7 @@ class SplitSummary:
     """What one split holds."""
 
     images: int
-    empty: int  # images without objects
+    empty: int  # images without objects, ignored ones too
     objects: int  # ignored ones left out
     ignored: int
     classes: tuple[int, ...]  # objects of each class
@@ -153,7 +153,7 @@ def _summary(index: Index, imgsz: int) -> SplitSummary:
     lengths = np.sqrt(sides(index, imgsz)[counted].prod(1))
     return SplitSummary(
         images=len(index),
-        empty=int((np.diff(index.start) == 0).sum()),
+        empty=index.empty(),
         objects=int(counted.sum()),
         ignored=int(index.ignore.sum()),
         classes=tuple(int(count) for count in index.class_counts()),

@@ -26,6 +26,7 @@ CODES: dict[str, tuple[str, str]] = {
     "label-unreadable": ("error", "label file(s) cannot be read; left out with their images"),
     "label-without-image": ("error", "label file(s) have no image; left out"),
     "label-twice": ("warning", "image(s) have a label file in the labels folder and one beside them; the former is used"),
+    "label-shared": ("warning", "image(s) have their label file in common with another of the same name; its rows count for each"),
     "labels-beside": ("note", "image(s) have their label file beside them; used"),
     "label-missing": ("note", "image(s) have no label file; taken as images without objects"),
     "labels-none": ("warning", "split(s) without a single label file; every image is taken as one without objects"),
@@ -113,6 +114,8 @@ class Log:
     def add(self, code: str, place: object, reason: str = "", count: int = 1) -> None:
         """One more of `code` at `place`, a file or file:line."""
         assert code in CODES, code
+        if not count:
+            return
         total, places = self._found.get(code, (0, []))
         text = f"{place}: {reason}" if reason else str(place)
         if len(places) < PLACES and text not in places:

@@ -66,6 +66,10 @@ class Index:
         """Objects of each class, ignored ones left out: (classes,) int64."""
         return np.bincount(self.labels[~self.ignore], minlength=len(self.names))
 
+    def empty(self) -> int:
+        """How many images have no object, not even an ignored one."""
+        return int((np.diff(self.start) == 0).sum())
+
     def image_rows(self) -> np.ndarray:
         """The image of each object: (M,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))

@@ -22,6 +22,7 @@ REPAIRS: dict[str, str] = {
     "class-id": "left out",
     "image-twice": "written once",
     "label-twice": "the label file of the labels folder is kept",
+    "label-shared": "each has a label file of its own",
     "labels-beside": "moved to the labels folder",
     "label-missing": "given an empty label",
     "clipped": "clipped",

@@ -76,7 +76,7 @@ def _split(index: Index, imgsz: int) -> dict[str, Any]:
     per_image = np.bincount(index.image_rows()[counted], minlength=len(index))
     return {
         "images": len(index),
-        "empty": int((per_image == 0).sum()),
+        "empty": index.empty(),
         "objects": int(counted.sum()),
         "ignored": int(index.ignore.sum()),
         "width": _spread(index.sizes[:, 1]),

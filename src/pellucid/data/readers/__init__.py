@@ -11,7 +11,7 @@ from ..findings import settle
 from ..index import DataSet
 from ..samples import NAMES, sample_path
 from . import coco, dota, labelme, voc, yolo
-from .base import Request, read_yaml
+from .base import Request, check_keys, read_yaml
 
 _EXPECTED = (
     "a data.yaml, or a folder of COCO (annotations/*.json), VOC (JPEGImages, Annotations, ImageSets), DOTA (train/labelTxt) "
@@ -67,6 +67,7 @@ def _read(source: Path, request: Request) -> DataSet:
     if source.suffix.lower() not in (".yaml", ".yml"):
         raise DataError(f"{source}: expected {_EXPECTED}; name the YAML or the folder.")
     config = read_yaml(source)
+    check_keys(source, config)
     if any(key.endswith("_json") for key in config):
         return coco.read(source, _asked(request, coco.WHOLE), config)
     return yolo.read(source, config, _asked(request, yolo.whole(config)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
@@ -14,6 +15,8 @@ from ..findings import Log
 from ..images import SUFFIXES, Header, read_header
 
 ALIASES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+_SPLIT_KEYS = [key for aliases in ALIASES.values() for alias in aliases for key in (alias, f"{alias}_json")]
+_KEYS = ("path", "names", "nc", "kpt_shape", "kpt_names", "kpt_sigmas", "flip_idx", *_SPLIT_KEYS)  # of a data set's YAML
 OTHER_PICTURES = (".gif", ".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".psd")
 _YAML_LIMIT = 4 << 20
 _FIRST = 1 << 14  # bytes: few label files are larger
@@ -98,6 +101,15 @@ def read_yaml(path: Path) -> dict:
     if not isinstance(config, dict):
         raise DataError(f"{path}: expected a mapping with train, val and names, found {type(config).__name__}; correct it.")
     return {key: value for key, value in config.items() if value not in ("", "~", "null", "Null", "NULL")}
+
+
+def check_keys(source: Path, config: Mapping[str, object]) -> None:
+    """DataError at a key that is nearly one of those that are read, where that one is missing; other programs' keys pass."""
+    for key in (key for key in config if isinstance(key, str) and key not in _KEYS):
+        low = key.lower()
+        near = [known for known in _KEYS if sorted(known) == sorted(low)] or get_close_matches(low, _KEYS, 1, 0.8)
+        if near and near[0] not in config:
+            raise DataError(f"{source}: expected `{near[0]}`, got the key {key!r}, which nothing reads; correct it.")
 
 
 def root_of(source: Path, config: dict) -> Path:

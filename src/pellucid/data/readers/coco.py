@@ -167,14 +167,19 @@ def _categories(path: Path) -> list:
 def _class_map(listed: dict[Path, list]) -> dict[int, str]:
     """One map of category ids to names for all splits; DataError where two files disagree."""
     classes: dict[int, str] = {}
+    owners: dict[int, list[Path]] = {}
     for path, categories in listed.items():
         for category in categories:
             if not isinstance(category, dict) or type(category.get("id")) is not int or not 0 <= category["id"] < 1 << 31:
                 raise DataError(f"{path}: expected categories with a whole number `id`, got {str(category)[:80]}; correct it.")
             name = str(category.get("name", category["id"]))
-            if classes.setdefault(category["id"], name) != name:
+            known = classes.setdefault(category["id"], name)
+            if known != name and path in owners.get(category["id"], ()):
+                raise DataError(f"{path}: category {category['id']} is {known!r} and {name!r}; give one of them another id.")
+            owners.setdefault(category["id"], []).append(path)
+            if known != name:
                 raise DataError(
-                    f"{path}: category {category['id']} is {name!r} here but {classes[category['id']]!r} in another split; agree."
+                    f"{path}: category {category['id']} is {name!r} here but {known!r} in {owners[category['id']][0].name}; agree."
                 )
     if not classes:
         raise DataError(f"{next(iter(listed))}: expected at least one category, found none; add `categories`.")
@@ -266,8 +271,8 @@ class _Split:
             return
         try:
             drawn = drawn_of(annotation, self.columns, self.points)
-        except (TypeError, ValueError, OverflowError, KeyError, IndexError) as error:
-            self.log.add("object-malformed", where, str(error)[:60])
+        except ValueError as error:
+            self.log.add("object-malformed", where, str(error)[:160])
             return
         placed = canvas.place(replace(drawn, origin=self.places.get(id(annotation), 0)), where)
         if placed is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,22 +15,34 @@ from ...geometry.rle import Rle
 from ..findings import Log
 from .place import Drawn
 
+T = TypeVar("T")
 _MASK_LIMIT = 1 << 28  # pixels of a run-length mask
 
 
 def drawn_of(annotation: dict, columns: Sequence[str], points: KeypointSpec | None) -> Drawn:
-    """An annotation as it was drawn, with what `columns` ask for; TypeError, ValueError or OverflowError where it is malformed."""
-    box, rings, traced = _box(annotation), None, False
+    """An annotation as it was drawn, with what `columns` ask for; ValueError says which field is malformed."""
+    box, rings, traced = _field(annotation, "bbox", "x, y, width, height", _box), None, False
     if "polygons" in columns or box is None:
-        rings, traced = _rings(annotation.get("segmentation"))
-    seen = _points(annotation.get("keypoints"), points) if "keypoints" in columns and points is not None else None
+        rings, traced = _field(annotation, "segmentation", "lists of x and y, or run lengths with their size", _rings)
+    seen = None
+    if "keypoints" in columns and points is not None:
+        seen = _field(annotation, "keypoints", f"x, y and visibility of {points.points} points", lambda given: _points(given, points))
     return Drawn(box, rings, traced, seen, area=_area(annotation), ignore=annotation.get("iscrowd") in (1, True, "1"))
 
 
-def _box(annotation: dict) -> tuple[float, float, float, float] | None:
-    if not annotation.get("bbox"):
+def _field(annotation: dict, name: str, expected: str, read: Callable[[Any], T]) -> T:
+    """A field as `read` understands it; ValueError with what was expected where it does not."""
+    given = annotation.get(name)
+    try:
+        return read(given)
+    except (TypeError, ValueError, OverflowError, KeyError, IndexError):
+        raise ValueError(f"expected `{name}` as {expected}, got {str(given)[:60]}") from None
+
+
+def _box(given: Any) -> tuple[float, float, float, float] | None:
+    if not given:
         return None
-    x, y, w, h = map(float, annotation["bbox"])
+    x, y, w, h = map(float, given)
     return x, y, x + w, y + h
 
 

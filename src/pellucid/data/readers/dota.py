@@ -197,6 +197,7 @@ class _Reader:
         for path in self._images():
             label = label_of(path, self.where.images, texts)
             if label is not None:
+                self.log.add("label-shared", path, label, int(label in used))
                 used.add(label)
             self._image(path, label)
         if not len(self.builder):

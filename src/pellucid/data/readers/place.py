@@ -96,7 +96,7 @@ class Canvas:
         if "polygons" in self.columns:
             rings = [] if self._does_without(drawn, changed) else place_rings(drawn, self.size, changed)
             box = (_sound(box, self.size, changed) or bounds(rings)) if rings else box
-            area = area or abs(sum(map(ring_area, rings)))
+            area = (0.0 if changed["clipped"] and rings else area) or abs(sum(map(ring_area, rings)))
             columns["polygons"] = encode_rings(rings)
         if "corners" in self.columns:
             corners = place_corners(drawn.corners, self.size, changed)
@@ -111,7 +111,14 @@ class Canvas:
             columns["origin"] = (drawn.origin,)
         if box is None:
             box = _around(drawn.rings)
-        return place_box(box, self.size, changed), columns
+        placed = place_box(box, self.size, changed)
+        if "area" in columns and changed["clipped"] and not len(columns.get("polygons", ())):
+            columns["area"] = (area * _extent(placed) / _extent(box),)  # a box is as full in its part on the image
+        return placed, columns
+
+
+def _extent(box: Sequence[float]) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 def upright(drawn: Drawn, size: tuple[int, int], turn: int, spec: KeypointSpec | None = None) -> Drawn:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,8 @@ class Listing:
     """Names in one folder."""
 
     images: tuple[str, ...]
-    texts: frozenset[str]
+    texts: Mapping[str, str] = field(default_factory=dict)  # name with .txt in small letters -> the name
+    twins: frozenset[str] = frozenset()  # names that several pictures have, less their suffixes
 
 
 class _Split:
@@ -90,6 +92,7 @@ class _Split:
         self.log, self.builder = Log(split), IndexBuilder(root, self.columns, points if "keypoints" in request.needs else None)
         self.listings: dict[str, Listing] = {}
         self.walked: set[Path] = set()
+        self.shared: set[str] = set()  # label files of pictures that have a twin
         self.labelled = self.rows = 0
 
     def read(self, value: object, source: Path) -> Index:
@@ -171,13 +174,14 @@ class _Split:
             try:
                 self.listings[folder] = _listing(os.listdir(folder))
             except OSError:
-                self.listings[folder] = Listing((), frozenset())
+                self.listings[folder] = Listing(())
         return self.listings[folder]
 
     def _label(self, path: str) -> str | None:
         """The label file of a picture, or None."""
         folder, name = os.path.split(path)
-        text = os.path.splitext(name)[0] + ".txt"
+        stem = os.path.splitext(name)[0]
+        text = f"{stem}.txt"
         labels = label_folder(folder)
         own = labels is not None and text in self._list_folder(labels).texts
         beside = text in self._list_folder(folder).texts
@@ -189,7 +193,12 @@ class _Split:
             self.log.add("label-missing", path)
             return None
         self.labelled += 1
-        return os.path.join(labels if own and labels else folder, text)
+        place = labels if own and labels else folder
+        found = os.path.join(place, self._list_folder(place).texts[text])
+        if stem in self._list_folder(folder).twins:
+            self.log.add("label-shared", path, found, int(found in self.shared))
+            self.shared.add(found)
+        return found
 
     def _image(self, path: str) -> None:
         """Adds a picture and its rows; whatever is wrong with either concerns no other picture."""
@@ -255,14 +264,19 @@ class _Split:
             if labels is None or labels not in self.listings:
                 continue
             stems = {os.path.splitext(name)[0] for name in os.listdir(folder)}
-            for text in sorted(self.listings[labels].texts):
+            for text in sorted(self.listings[labels].texts.values()):
                 if text[:-4] not in stems and text.lower() not in _NOT_LABELS:
                     self.log.add("label-without-image", os.path.join(labels, text))
 
 
 def _listing(names: Iterable[str]) -> Listing:
     names = list(names)
-    return Listing(tuple(filter(is_image, names)), frozenset(name for name in names if name.endswith(".txt")))
+    images = tuple(filter(is_image, names))
+    texts = {name[:-4] + ".txt": name for name in names if name[-4:] != ".txt" and name[-4:].lower() == ".txt"}
+    texts |= {name: name for name in names if name[-4:] == ".txt"}
+    stems = [os.path.splitext(name)[0] for name in images]
+    twins = (stem for stem, count in Counter(stems).items() if count > 1) if len(set(stems)) < len(stems) else ()
+    return Listing(images, texts, frozenset(twins))
 
 
 def label_folder(folder: str) -> str | None:

@@ -22,6 +22,8 @@ class LabelMe(Writer):
     HOLDS = frozenset({"polygons", "keypoints", "ignored"})
 
     def __post_init__(self) -> None:
+        columns = [index.columns["polygons"] for index in self.dataset.splits.values() if "polygons" in index.columns]
+        self.outlined = any(len(column.values) for column in columns)  # a rectangle among outlines is read as one
         self.files = LabelMeFiles(self.dataset.source) if self.dataset.format == "labelme" else None
 
     def picture(self, split: str, name: str) -> str:
@@ -56,6 +58,7 @@ class LabelMe(Writer):
             around = np.concatenate((points.min(0), points.max(0)))
             self.lost.add("box-of-outline", name, int(np.abs(around - thing.box).max() > LARGE and thing.corners is None))
         else:
+            self.lost.add("outlined", name, int(self.outlined))
             found = [_shape(label, "rectangle", np.array(((x1, y1), (x2, y2))), number, flags)]
         if thing.points is not None and self.points is not None:
             for title, (x, y, seen) in zip(self.points.names, thing.points.tolist(), strict=True):
