@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import yaml
 
 from pellucid.data import open_dataset
 from pellucid.data.convert import convert
@@ -180,3 +181,27 @@ def test_only_copies_hold_where_their_objects_stood(tmp_path):
     root = coco_pair(tmp_path)
     assert "origin" in read_whole(root, copy=True).splits["train"].columns
     assert "origin" not in open_dataset(root, ("boxes",), ("train",)).splits["train"].columns
+
+
+def test_a_yolo_copy_keeps_the_keys_of_others(tmp_path):
+    extra = "license: CC BY 4.0\nroboflow: {version: 3, url: 'https://x/ü'}\ndownload: |\n  import os\nnc: 1\n"
+    source = yolo(tmp_path / "old", {"train": {"a": "0 .5 .5 .5 .5\n"}, "val": {"v": ""}}, yaml="names: [cat]\n" + extra)
+    convert(source, tmp_path / "new", "yolo", ("boxes",), strict=True)
+    found = yaml.safe_load((tmp_path / "new/data.yaml").read_text())
+    assert {key: found.get(key) for key in ("license", "roboflow", "download")} == {
+        "license": "CC BY 4.0",
+        "roboflow": {"version": 3, "url": "https://x/ü"},
+        "download": "import os\n",
+    }
+    assert found["names"] == {0: "cat"}
+    assert read_whole(tmp_path / "new").names == ("cat",)
+    convert(source, tmp_path / "coco", "coco", ("boxes",))
+    convert(tmp_path / "coco", tmp_path / "back", "yolo", ("boxes",))
+    assert "license" not in yaml.safe_load((tmp_path / "back/data.yaml").read_text())
+
+
+def test_keys_that_are_no_plain_values_are_dropped_and_counted(tmp_path):
+    source = yolo(tmp_path / "old", {"train": {"a": ""}, "val": {"v": ""}}, yaml="names: [cat]\nmaker: !!python/name:os.system x\n")
+    assert convert(source, tmp_path / "new", "yolo", ("boxes",)).lost["dropped"]["count"] == 1
+    with pytest.raises(DataError, match="1 dropped: "):
+        convert(source, tmp_path / "more", "yolo", ("boxes",), strict=True)

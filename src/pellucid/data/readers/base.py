@@ -16,7 +16,7 @@ from ..images import SUFFIXES, Header, read_header
 
 ALIASES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 _SPLIT_KEYS = [key for aliases in ALIASES.values() for alias in aliases for key in (alias, f"{alias}_json")]
-_KEYS = ("path", "names", "nc", "kpt_shape", "kpt_names", "kpt_sigmas", "flip_idx", *_SPLIT_KEYS)  # of a data set's YAML
+KEYS = ("path", "names", "nc", "kpt_shape", "kpt_names", "kpt_sigmas", "flip_idx", *_SPLIT_KEYS)  # of a data set's YAML
 OTHER_PICTURES = (".gif", ".heic", ".heif", ".avif", ".jp2", ".svg", ".dng", ".psd")
 _YAML_LIMIT = 4 << 20
 _FIRST = 1 << 14  # bytes: few label files are larger
@@ -105,11 +105,20 @@ def read_yaml(path: Path) -> dict:
 
 def check_keys(source: Path, config: Mapping[str, object]) -> None:
     """DataError at a key that is nearly one of those that are read, where that one is missing; other programs' keys pass."""
-    for key in (key for key in config if isinstance(key, str) and key not in _KEYS):
+    for key in (key for key in config if isinstance(key, str) and key not in KEYS):
         low = key.lower()
-        near = [known for known in _KEYS if sorted(known) == sorted(low)] or get_close_matches(low, _KEYS, 1, 0.8)
+        near = [known for known in KEYS if sorted(known) == sorted(low)] or get_close_matches(low, KEYS, 1, 0.8)
         if near and near[0] not in config:
             raise DataError(f"{source}: expected `{near[0]}`, got the key {key!r}, which nothing reads; correct it.")
+
+
+def other_keys(source: Path) -> dict[str, object]:
+    """What a data set's YAML says that nothing here reads, as plain values; DataError where it holds others, nothing in it is ever run."""
+    try:
+        config = yaml.safe_load(read_text(source, _YAML_LIMIT).decode())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{source}: expected plain values in YAML ({' '.join(str(error).split())[:160]}); correct it.") from None
+    return {str(key): value for key, value in config.items() if key not in KEYS}
 
 
 def root_of(source: Path, config: dict) -> Path:

@@ -6,8 +6,11 @@ import json
 import os
 
 import numpy as np
+import yaml
 
+from ...errors import DataError
 from ...geometry.keypoints import default_sigmas
+from ..readers.base import other_keys
 from ..readers.yolo import label_folder
 from .base import LARGE, Item, Plan, Thing, Writer, joined, rectangle_around
 
@@ -73,7 +76,13 @@ class Yolo(Writer):
             if tuple(spec.sigmas) != tuple(default_sigmas(spec.points, spec.dims, spec.names)):
                 lines.append(f"kpt_sigmas: {list(spec.sigmas)}")
             self.lost.add("skeleton", "data.yaml", len(spec.skeleton))
-        self.text("data.yaml", "\n".join(lines) + "\n")
+        others: dict[str, object] = {}
+        try:
+            others = other_keys(self.dataset.source) if self.dataset.format == "yolo" else {}
+        except DataError as error:
+            self.lost.add("dropped", str(error))
+        kept = yaml.safe_dump(others, allow_unicode=True, sort_keys=False) if others else ""
+        self.text("data.yaml", "\n".join(lines) + "\n" + kept)
 
 
 def corners_of(writer: Writer, name: str, thing: Thing) -> np.ndarray:
