@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 
@@ -26,7 +27,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Length", str(len(content or b"") + (100 if self.path == "/cut.png" else 0)))
         self.end_headers()
-        self.wfile.write(content or b"")
+        with suppress(ConnectionError):  # who reads has seen enough
+            self.wfile.write(content or b"")
 
     def log_message(self, *_):
         pass

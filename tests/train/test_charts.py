@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pellucid.train.charts import Plot, bars, compact, heat_map, label_plot, line_chart, nice_span, span, ticks, tint, training_curves
@@ -27,6 +27,8 @@ def test_ticks_of_whole_numbers_are_whole():
 
 
 @given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=9))
+@example([5e-324])
+@example([-1e-12, 1e-12])
 def test_ranges_hold_their_values(values):
     for low, high in (span(np.array(values)), nice_span(np.array(values))):
         assert low < high

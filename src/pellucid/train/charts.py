@@ -225,7 +225,7 @@ def nice_span(values: np.ndarray) -> tuple[float, float]:
     """A range that holds the values and ends on round numbers; from 0 where they are near it, as a single value is."""
     low, high = span(values)
     if len(values) and (low, high) != (values.min(), values.max()):  # as good as equal
-        low, high = sorted((0.0, 2 * float(values[0]))) if values[0] else (0.0, 1.0)
+        low, high = sorted((0.0, 2 * float(values[0]))) if abs(values[0]) > 1e-12 else (0.0, 1.0)
     if 0 <= low < 0.6 * high:
         low = 0.0
     step = _step(high - low)
