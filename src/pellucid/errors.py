@@ -17,6 +17,7 @@ class DataError(PellucidError, ValueError):
     """Files that cannot be read as the data set or picture that they should be."""
 
     exit_code = 3
+    picture: str | None = None  # as the user sees it, where one of several pictures to look at is the reason
 
 
 class MissingFileError(DataError, FileNotFoundError):

@@ -170,10 +170,10 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
         counted |= {"paths": (detector.facts.path,), "weights": f"exported {'float16' if detector.facts.half else 'float32'}"}
     index = data.index(config.split)
     with unless_empty(folder):
-        if config.tile is None:
+        if config.tile is None or config.overlap is None:  # both or none, by their rules
             scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
         else:
-            scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap or 0, **counted)
+            scores = evaluate_tiles(detector.to(device), data, config.split, task, card.names, config.tile, config.overlap, **counted)
     clear_scores(folder)
     write_args(folder, config)
     write_json(folder / "env.json", environment())

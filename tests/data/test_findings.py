@@ -3,10 +3,13 @@
 import re
 
 import pytest
+from PIL import Image
 
 from pellucid.data import doctor
 from pellucid.data.findings import CODES, PLACES, Log
+from pellucid.data.readers import open_dataset
 from pellucid.data.readers.place import Canvas, Drawn
+from pellucid.errors import DataError, PellucidWarning
 
 from .make import coco, labelme, picture, text, voc, yolo
 from .test_dota import dota
@@ -90,6 +93,12 @@ def turned_picture(root):
     return built
 
 
+def two_pages(root):
+    (root / "images/train/a.jpg").unlink()
+    first, *rest = (Image.new("RGB", (60, 40), color) for color in ("red", "blue", "green"))
+    first.save(root / "images/train/a.tif", save_all=True, append_images=rest)
+
+
 MAKERS = {
     "unreadable": lambda root: (root / "nothing", ("boxes",)),
     "class-id": rows("9 .5 .5 .1 .1\n"),
@@ -97,6 +106,7 @@ MAKERS = {
     "image-missing": changed(lambda r: (text(r / "list.txt", "images/train/a.jpg\nno.jpg\n"), replaced("images/train", "list.txt")(r))),
     "image-unreadable": changed(lambda r: text(r / "images/train/b.jpg", "no picture")),
     "image-format": changed(lambda r: text(r / "images/train/b.gif", "GIF")),
+    "image-pages": changed(two_pages),
     "image-twice": changed(replaced("images/train", "[images/train, images/train]")),
     "label-unreadable": broken_page,
     "label-without-image": changed(lambda r: text(r / "labels/train/lost.txt", ROW)),
@@ -178,3 +188,11 @@ def test_a_data_set_that_has_it(code, tmp_path):
     assert report.exit_code >= {"fatal": 3, "error": 1, "warning": 1, "note": 0}[level]
     if code.startswith("row-") and needs != POSE and level == "error":
         assert any(re.search(r"labels/train/a\.txt:\d+", place) for place in found[0].places)
+
+
+def test_training_warns_of_pages_by_the_same_finding(tmp_path):
+    source, _ = MAKERS["image-pages"](tmp_path)
+    with pytest.warns(PellucidWarning, match=r"^train: 1 image file\(s\) hold several pages.*\[image-pages\] \(\S*a\.tif: 3 pages\)$"):
+        open_dataset(source)
+    with pytest.raises(DataError, match="image-pages"):
+        open_dataset(source, strict=True)

@@ -9,7 +9,8 @@ import torch
 from PIL import Image, TiffImagePlugin
 from pycocotools.coco import COCO
 
-from pellucid.data.images import page_count
+from pellucid.data import images
+from pellucid.data.images import read_first, read_header
 from pellucid.errors import DataError, PellucidWarning, UsageError
 from pellucid.predict import Source, predict
 from pellucid.predict import run as run_module
@@ -118,8 +119,8 @@ def test_few_pictures_are_read_ahead(tmp_path, monkeypatch):
     for number in range(30):
         save(tmp_path / f"{number}.png", picture())
     reads = []
-    read = Source.read
-    monkeypatch.setattr(Source, "read", lambda self: reads.append(self) or read(self))
+    read = Source.read_first
+    monkeypatch.setattr(Source, "read_first", lambda self: reads.append(self) or read(self))
     stream = predict(RedFinder(), CARD, tmp_path, batch=2)
     assert reads == []
     next(stream)
@@ -199,8 +200,38 @@ def test_pages_behind_the_first_are_warned_about(tmp_path):
     with pytest.warns(PellucidWarning, match=r"of 1 files with several pages the first page alone .*: \S*b\.tif \(3 pages\)$"):
         results = find(tmp_path)
     assert [len(result) for result in results] == [1, 1, 1]
-    assert page_count((tmp_path / "b.tif").read_bytes()) == 3
-    assert page_count(b"II*\0 broken") == page_count(tmp_path / "gone.tif") == page_count(picture()) == 1
+    assert [read_header(tmp_path / name).pages for name in ("b.tif", "c.tif", "d.tif")] == [3, 1, 1]
+    content = (tmp_path / "b.tif").read_bytes()
+    pixels, count = read_first(content)
+    assert count == 3
+    assert (pixels == picture()).all(), "counting pages leaves the first one's pixels"
+    assert read_first(picture())[1] == read_first(pages[0])[1] == 1
+    with Image.open(tmp_path / "b.tif") as image:
+        image.seek(1)
+        assert read_first(image)[0].max() == 0, "a page that was chosen is the picture"
+
+
+def test_a_file_is_opened_once_for_pixels_and_pages(tmp_path, monkeypatch):
+    pages = [Image.fromarray(picture()), Image.new("RGB", (40, 30))]
+    pages[0].save(tmp_path / "b.tif", save_all=True, append_images=pages[1:])
+    opened = []
+    plain = images._opened
+    monkeypatch.setattr(images, "_opened", lambda path: opened.append(path) or plain(path))
+    with pytest.warns(PellucidWarning, match="first page alone"):
+        assert len(find(tmp_path)) == 1
+    assert len(opened) == 1
+
+
+def test_a_broken_page_behind_the_first_does_no_harm(tmp_path):
+    pages = [Image.fromarray(picture()), Image.new("RGB", (40, 30))]
+    pages[0].save(tmp_path / "b.tif", save_all=True, append_images=pages[1:])
+    content = (tmp_path / "b.tif").read_bytes()
+    with Image.open(tmp_path / "b.tif") as image:
+        image.seek(1)
+        second = image.tag_v2.offset
+    assert 0 < second < len(content)
+    pixels, _ = read_first(content[: second + 3])
+    assert (pixels == picture()).all()
 
 
 def test_records_say_whose_they_are(tmp_path):

@@ -18,6 +18,7 @@ CODES: dict[str, tuple[str, str]] = {
     "image-missing": ("error", "image(s) are listed but not there; left out"),
     "image-unreadable": ("error", "image(s) cannot be read; left out with their labels"),
     "image-format": ("error", "picture file(s) of a format that is not read (JPEG, PNG, WebP, BMP, TIFF are); left out"),
+    "image-pages": ("warning", "image file(s) hold several pages, the first of which alone is used; save each page as a file"),
     "image-twice": ("warning", "image(s) are listed more than once; read once"),
     "file-beside": (
         "warning",

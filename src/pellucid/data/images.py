@@ -60,6 +60,7 @@ class Header:
     height: int  # as displayed, after EXIF orientation
     width: int
     orientation: int  # EXIF, 1 to 8
+    pages: int = 1  # full pictures in the file, of which the first is read
 
     @property
     def size(self) -> tuple[int, int]:
@@ -73,30 +74,21 @@ class Header:
 
 def read_image(source: Source) -> np.ndarray:
     """Pixels (h, w, 3) uint8 RGB of a file, its bytes, an RGB array or a PIL image; DataError names what cannot be read."""
+    return read_first(source)[0]
+
+
+def read_first(source: Source) -> tuple[np.ndarray, int]:
+    """As `read_image`, and how many full pictures there are, of which this is the first: more than 1 in a TIFF of several pages alone."""
     if isinstance(source, np.ndarray):
-        return _from_array(source)
+        return _from_array(source), 1
     if isinstance(source, Image.Image):
-        return _guarded("PIL image", lambda: _loaded(source))
+        return _guarded("PIL image", lambda: _loaded(source)), 1
     if isinstance(source, bytes):
         if not source:
             raise DataError("expected an encoded picture, got 0 bytes; give the whole content of a file.")
         return _decode(io.BytesIO(source), f"picture of {len(source)} bytes")
     with _opened(source) as file:
         return _decode(file, os.fspath(source))
-
-
-def page_count(source: Source) -> int:
-    """Full pictures in a TIFF file or its bytes, of which `read_image` gives the first; 1 for all else, broken files too."""
-    if isinstance(source, str | Path) and Path(source).suffix.lower() not in (".tif", ".tiff"):
-        return 1
-    if not isinstance(source, str | Path) and not (isinstance(source, bytes) and source[:2] in (b"II", b"MM")):
-        return 1
-    try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=("TIFF",)) as image:
-            kinds = [frame.tag_v2.get(_KIND_OF_PAGE, 0) for frame in ImageSequence.Iterator(image)]  # type: ignore[attr-defined]
-    except Exception:  # of whatever decoders raise: reading the picture says what is wrong
-        return 1
-    return max(1, sum(not kind & _NO_PICTURE for kind in kinds))
 
 
 def unique_name(name: Path, taken: set[Path]) -> Path:
@@ -171,10 +163,10 @@ def _guarded(name: str, work):
         raise DataError(f"{name}: the picture is broken ({reason}); replace or remove it.") from None
 
 
-def _decode(file: BinaryIO, name: str) -> np.ndarray:
-    def work() -> np.ndarray:
+def _decode(file: BinaryIO, name: str) -> tuple[np.ndarray, int]:
+    def work() -> tuple[np.ndarray, int]:
         with Image.open(file, formats=FORMATS) as image:
-            return _loaded(image)
+            return _loaded(image), _page_count(image)
 
     return _guarded(name, work)
 
@@ -193,7 +185,18 @@ def _header(file: BinaryIO) -> tuple[Header, str]:
             orientation = _orientation(image)
         if orientation >= 5 and kind != "TIFF":  # a TIFF gives its upright size
             width, height = height, width
-        return Header(height, width, orientation), kind
+        return Header(height, width, orientation, _page_count(image)), kind
+
+
+def _page_count(image: Image.Image) -> int:
+    """Full pictures in an open TIFF, which is left at some page of it; 1 for all else, and where a later page is broken."""
+    if image.format != "TIFF" or not getattr(image, "is_animated", False):
+        return 1
+    try:
+        kinds = [frame.tag_v2.get(_KIND_OF_PAGE, 0) for frame in ImageSequence.Iterator(image)]  # type: ignore[attr-defined]
+    except Exception:  # of whatever decoders raise: the first page is what counts
+        return 1
+    return max(1, sum(not kind & _NO_PICTURE for kind in kinds))
 
 
 def _has_end(file: BinaryIO, kind: str) -> bool:

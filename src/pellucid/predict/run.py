@@ -161,7 +161,7 @@ def _read_all(job: _Job, sources: Iterator[Source], log: _Log) -> Generator[_Rea
             try:
                 source, image, pages, seconds = future.result()
             except DataError as error:
-                log.failed(getattr(error, "picture", "source"), error)
+                log.failed(error.picture or "source", error)
                 continue
             if pages > 1:
                 log.long.append(f"{source.path} ({pages} pages)")
@@ -170,11 +170,7 @@ def _read_all(job: _Job, sources: Iterator[Source], log: _Log) -> Generator[_Rea
 
 def _read(source: Source) -> tuple[Source, np.ndarray, int, float]:
     start = time.perf_counter()
-    try:
-        image, pages = source.read(), source.pages()
-    except DataError as error:
-        error.picture = source.path  # type: ignore[attr-defined]
-        raise
+    image, pages = source.read_first()
     return source, image, pages, time.perf_counter() - start
 
 
@@ -188,8 +184,8 @@ def _look(job: _Job, group: list[_Read]) -> list[Result]:
 def _look_in_tiles(job: _Job, read: _Read) -> list[Result]:
     """The result of one picture, looked at tile by tile."""
     settings = job.settings
-    assert settings.tile is not None
-    places = windows(read.meta.height, read.meta.width, settings.tile, settings.overlap or 0)
+    assert settings.tile is not None and settings.overlap is not None  # by `tile_rules`
+    places = windows(read.meta.height, read.meta.width, settings.tile, settings.overlap)
     parts: list[Instances] = []
     total: Counter[str] = Counter()
     for start in range(0, len(places), settings.batch):

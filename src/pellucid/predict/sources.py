@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from ..data.images import SUFFIXES, page_count, read_image, unique_name
+from ..data.images import SUFFIXES, read_first, unique_name
 from ..data.readers.base import read_text
 from ..errors import DataError, MissingFileError, PellucidError, UsageError
 from ..types import Frame
@@ -39,12 +39,16 @@ class Source:
     frame: Frame | None = None  # of a video
 
     def read(self) -> np.ndarray:
-        """Pixels (h, w, 3) uint8 RGB; DataError where there are none."""
-        return read_image(self.image() if callable(self.image) else self.image)
+        """Pixels (h, w, 3) uint8 RGB; DataError, which knows the `picture`, where there are none."""
+        return self.read_first()[0]
 
-    def pages(self) -> int:
-        """How many pictures the file holds, of which `read` gives the first; 1 where that would mean to fetch it again."""
-        return 1 if callable(self.image) else page_count(self.image)
+    def read_first(self) -> tuple[np.ndarray, int]:
+        """As `read`, and of how many pages these are the first."""
+        try:
+            return read_first(self.image() if callable(self.image) else self.image)
+        except DataError as error:
+            error.picture = self.path
+            raise
 
 
 def open_sources(source: Any, color: str = "rgb", vid_stride: int = 1) -> Stream:

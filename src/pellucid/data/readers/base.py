@@ -64,9 +64,11 @@ def empty_split(source: object, split: str, where: str, log: Log) -> DataError:
 
 
 def probe(path: str | Path, log: Log) -> Header | None:
-    """The header of an image that can be read to its end, else None and a finding."""
+    """The header of an image that can be read to its end, else None and a finding; pages behind its first are one too."""
     try:
-        return read_header(path, complete=True)
+        header = read_header(path, complete=True)
+        log.add("image-pages", path, f"{header.pages} pages", count=header.pages > 1)
+        return header
     except MissingFileError:
         log.add("image-missing", path)
     except DataError as error:
