@@ -92,7 +92,13 @@ CASES = [
     ("half on a CPU", f"{TRAIN} precision=16", 2, "precision: expected 32, bf16 or auto on a CPU, got 16"),
     ("seed", f"{TRAIN} seed={10**30}", 2, "seed: expected a number from 0"),
     ("frozen", f"{TRAIN} freeze=99", 2, "freeze: expected at most 17 layers, got 99"),
-    ("class that is not known", f"{PREDICT} classes=9", 2, "classes: expected class ids of the model (0 kind0, 1 kind1), got [9]"),
+    (
+        "class that is not known",
+        f"{PREDICT} classes=9",
+        2,
+        "classes: expected ids or names of the model's classes (0 kind0, 1 kind1)",
+    ),
+    ("name that is nearly a class", f"{PREDICT} classes=1,kimd0", 2, "got [1, 'kimd0']; did you mean 'kind0' for 'kimd0'?"),
     ("canvas beyond reason", f"{PREDICT} imgsz=32000000", 2, "up to 16384, got 32000000; take 16384"),
 ]
 

@@ -42,6 +42,7 @@ def test_both_spellings_and_switches_mean_the_same():
     dashed = ["--model", "detect-n", "--lr0=1e-3", "--json", "--workers", "none", "--exist-ok", "no", "--close-mosaic", "3"]
     assert read_settings("train", spelled) == read_settings("train", dashed) == wanted
     assert read_settings("predict", ["classes=0,3"]) == read_settings("predict", ["classes=[0, 3]"]) == {"classes": (0, 3)}
+    assert read_settings("predict", ["classes=fire truck, no,3"]) == {"classes": ("fire truck", "no", 3)}
     assert read_settings("val", ["precision=32", "device=0", "name=7"]) == {"precision": "32", "device": "0", "name": "7"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import PurePath
 from typing import Any
@@ -21,6 +22,8 @@ REFUSED = {  # familiar names that few verbs take, or none
 
 def words_of_type(kind: str) -> str:
     """The annotation of a field as a user would say it."""
+    if kind.startswith("tuple"):
+        return "ids or names as in 0,3 or cat,dog" + (" or none" if kind.endswith("None") else "")
     if kind.startswith("Literal"):
         return "one of " + ", ".join(choices_of(kind)) + (" or none" if kind.endswith("None") else "")
     words = {
@@ -28,7 +31,6 @@ def words_of_type(kind: str) -> str:
         "float": "a number",
         "bool": "true or false",
         "str": "text",
-        "tuple[int, ...]": "whole numbers as in 0,3",
     }
     return " or ".join("none" if part == "None" else words[part] for part in kind.split(" | "))
 
@@ -55,7 +57,7 @@ def _fits(kind: str, value: Any) -> bool:
     if kind.startswith("Literal"):
         return value in choices_of(kind) or (value is None and kind.endswith("None"))
     if isinstance(value, tuple):
-        return "tuple" in kind and all(type(part) is int for part in value)
+        return "tuple" in kind and all(type(part) in (int, str) for part in value)
     kinds = {"int": int, "float": int | float, "bool": bool, "str": str, "None": type(None)}
     return any(
         part in kinds and isinstance(value, kinds[part]) and (part == "bool" or not isinstance(value, bool)) for part in kind.split(" | ")
@@ -128,3 +130,16 @@ def check_key(kind: type, key: str) -> None:
     near = get_close_matches(key, names, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
     raise UsageError(f"unknown setting {key!r}: {hint}")
+
+
+def did_you_mean(words: Iterable[str], known: Iterable[str]) -> str:
+    """ "; did you mean 'tree' for 'tre'?" for the first of `words` that is not `known` but near one that is, and not said; else nothing."""
+    from difflib import get_close_matches
+
+    words, known = list(words), list(known)
+    free = {name.lower(): name for name in reversed(known) if name not in words}
+    for word in words:
+        near = get_close_matches(word.lower(), free, 1) if word not in known else []
+        if near:
+            return f"; did you mean {free[near[0]]!r} for {word!r}?"
+    return ""

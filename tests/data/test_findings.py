@@ -11,7 +11,7 @@ from pellucid.data.readers import open_dataset
 from pellucid.data.readers.place import Canvas, Drawn
 from pellucid.errors import DataError, PellucidWarning
 
-from .make import coco, labelme, picture, text, voc, yolo
+from .make import coco, labelme, picture, text, voc, voc_object, yolo
 from .test_dota import dota
 
 ROW = "0 .5 .5 .5 .5\n"
@@ -188,6 +188,21 @@ def test_a_data_set_that_has_it(code, tmp_path):
     assert report.exit_code >= {"fatal": 3, "error": 1, "warning": 1, "note": 0}[level]
     if code.startswith("row-") and needs != POSE and level == "error":
         assert any(re.search(r"labels/train/a\.txt:\d+", place) for place in found[0].places)
+
+
+@pytest.mark.parametrize("form", ["dota", "voc", "labelme"])
+def test_a_name_that_is_nearly_a_class_is_asked_about(form, tmp_path):
+    if form == "dota":
+        source, needs = quads("5 5 30 5 30 20 5 20 kat 0")(tmp_path)
+        text(source / "classes.txt", "cat\n")
+    elif form == "voc":
+        source, needs = voc(tmp_path, {"train": {"a": voc_object("kat", 5, 5, 20, 20)}, "val": {"v": ""}}), ("boxes",)
+        text(source / "classes.txt", "cat\n")
+    else:
+        source, needs = shapes({"label": "kat"})(tmp_path)
+        text(source / "labels.txt", "cat\n")
+    (found,) = (finding for finding in doctor.check(source, needs).findings if finding.code == "class-id")
+    assert found.places[0].endswith("'kat'; did you mean 'cat' for 'kat'?")
 
 
 def test_training_warns_of_pages_by_the_same_finding(tmp_path):

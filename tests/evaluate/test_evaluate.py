@@ -112,6 +112,13 @@ def test_equal_names_stay_apart():
     assert found.tolist() == [1, 0, 2]
 
 
+def test_a_class_that_is_nearly_the_models_is_asked_about():
+    with pytest.raises(UsageError, match=r"did you mean 'tree' for 'Tre'\?$"):
+        label_map(["car", "tree"], ["Tre", "car"])
+    with pytest.raises(UsageError, match=r"train on this data first$"):  # each of the model's classes is there
+        label_map(["kind0", "kind1"], ["kind0", "kind1", "kind2"])
+
+
 def test_one_class_by_another_name_is_told():
     index, items = make_data()
     single = index.single_class()

@@ -129,9 +129,13 @@ def test_few_pictures_are_read_ahead(tmp_path, monkeypatch):
     assert [str(result.name) for result in stream] == [f"{number}.png" for number in range(1, 30)]
 
 
-def test_chosen_classes_go_by_the_users_ids():
+def test_chosen_classes_go_by_the_users_ids_and_names():
     assert len(find(picture(), classes=(9,))[0]) == 1
     assert len(find(picture(), classes=(4,))[0]) == 0
+    assert len(find(picture(), classes=("red",))[0]) == len(find(picture(), classes=(4, "red"))[0]) == 1
+    assert len(find(picture(), classes=("blue",))[0]) == 0
+    with pytest.raises(UsageError, match=r"expected ids or names .*\(4 blue, 9 red\), got \['rad'\]; did you mean 'red' for 'rad'\?$"):
+        find(picture(), classes=("rad",))
     with pytest.raises(UsageError, match="4 blue, 9 red"):
         find(picture(), classes=(1,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -120,7 +121,8 @@ def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
     if "None" in str(field.type) and text.lower() in ("none", "null"):
         text = "null"
     if str(field.type).startswith("tuple") and text != "null" and not text.startswith("["):
-        text = f"[{text}]"
+        parts = [part.strip() for part in text.split(",")]
+        text = json.dumps([int(part) if re.fullmatch(r"-?\d+", part) else part for part in parts])
     try:
         return getattr(parser.parse_args([f"--{key}={text}"]), key)
     except Exception:

@@ -82,8 +82,8 @@ class PredictConfig:
     """Most objects kept in an image."""
     path: Literal["e2e", "nms"] | None = None
     """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression; none given: e2e, or what a file has."""
-    classes: tuple[int, ...] | None = None
-    """Keep only these of your class ids, as in 0,3."""
+    classes: tuple[int | str, ...] | None = None
+    """Keep only these classes, by your ids or names, as in 0,3 or cat,dog."""
     agnostic_nms: bool = False
     """Suppress across classes (path nms)."""
     batch: int = 1

@@ -19,6 +19,7 @@ from ..config import merged
 from ..decode import PATHS, decode, restore
 from ..errors import UsageError
 from ..numerics.islands import autocast
+from ..rules import did_you_mean
 from ..types import Batch, ImageMeta, Instances, Packed, Prediction
 from .coco import BEST, METRICS, CocoMetric
 from .confusion import ConfusionMatrix, CurveMeter, Curves
@@ -228,7 +229,7 @@ def label_map(model_names: Sequence[str] | None, data_names: Sequence[str], sing
     if sorted(model_names) != sorted(data_names):
         raise UsageError(
             f"expected data with the model's {len(model_names)} classes ({_few(model_names)}), got {len(data_names)} ({_few(data_names)}); "
-            "score on data with the same names, or train on this data first"
+            f"score on data with the same names, or train on this data first{did_you_mean(data_names, model_names)}"
         )
     places: dict[str, list[int]] = defaultdict(list)
     for place, name in enumerate(data_names):

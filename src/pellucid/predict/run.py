@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from ..geometry import Letterbox
 from ..models.build import Detector
 from ..numerics.islands import PRECISIONS, autocast
 from ..results import Result
-from ..rules import tile_rules
+from ..rules import did_you_mean, tile_rules
 from ..types import ImageMeta, Instances
 from ..zoo import Card, make_task
 from .reading import read_ahead
@@ -46,7 +46,7 @@ class PredictSettings:
     iou: float = 0.7
     max_det: int = 300
     path: Literal["e2e", "nms"] = "e2e"
-    classes: tuple[int, ...] | None = None  # the user's class ids
+    classes: tuple[int | str, ...] | None = None  # the user's class ids, or names
     agnostic_nms: bool = False
     batch: int = 1
     tile: int | None = None  # side of tiles that pictures are cut into
@@ -184,7 +184,8 @@ def _look(job: _Job, group: list[_Read]) -> list[Result]:
 def _look_in_tiles(job: _Job, read: _Read) -> list[Result]:
     """The result of one picture, looked at tile by tile."""
     settings = job.settings
-    assert settings.tile is not None and settings.overlap is not None  # by `tile_rules`
+    assert settings.tile is not None
+    assert settings.overlap is not None  # by `tile_rules`
     places = windows(read.meta.height, read.meta.width, settings.tile, settings.overlap)
     parts: list[Instances] = []
     total: Counter[str] = Counter()
@@ -223,14 +224,19 @@ def _result(job: _Job, read: _Read, objects: Instances, times: Mapping[str, floa
     return Result(read.meta, objects, names, ids, read.source.name, read.image, speed, read.source.frame)
 
 
-def _class_positions(classes: Sequence[int] | None, card: Card) -> list[int] | None:
-    """Where the user's class ids stand in the model."""
+def _class_positions(classes: Sequence[int | str] | None, card: Card) -> list[int] | None:
+    """Where the user's class ids and names stand in the model; a name that several classes have means all of them."""
     if classes is None:
         return None
-    known = {number: position for position, number in enumerate(card.category_ids)}
+    known: dict[int | str, list[int]] = defaultdict(list)
+    for position, (number, name) in enumerate(zip(card.category_ids, card.names, strict=True)):
+        known[number].append(position)
+        known[name].append(position)
     if not classes or set(classes) - set(known):
         shown = ", ".join(f"{number} {name}" for number, name in list(zip(card.category_ids, card.names, strict=True))[:5])
+        more = ", ..." if len(card.names) > 5 else ""
+        near = did_you_mean([part for part in classes if isinstance(part, str)], card.names)
         raise UsageError(
-            f"classes: expected class ids of the model ({shown}{', ...' if len(known) > 5 else ''}), got {list(classes)}; choose among them"
+            f"classes: expected ids or names of the model's classes ({shown}{more}), got {list(classes)}{near or '; choose among them'}"
         )
-    return [known[number] for number in classes]
+    return sorted({position for part in classes for position in known[part]})

@@ -31,6 +31,7 @@ from ..errors import CheckpointError, PellucidError, UsageError
 from ..evaluate.run import Scores, evaluate
 from ..models.build import Detector
 from ..report import report_training
+from ..rules import did_you_mean
 from ..tasks import TASKS
 from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
 from .callbacks import EpochEnd, Interrupt, NonFinite, Previews
@@ -228,7 +229,8 @@ def restore(journal: Journal, config: TrainConfig, data: TrainingData) -> Path:
         raise CheckpointError(f"{path}: expected a checkpoint of a training run, got {type(error).__name__}; take another run") from error
     if card.names != data.dataset.names:
         had, has = (", ".join(names[:5]) for names in (card.names, data.dataset.names))
-        raise UsageError(f"resume: expected the classes of the run ({had}), got others in {config.data} ({has}); start a new run")
+        near = did_you_mean(data.dataset.names, card.names)
+        raise UsageError(f"resume: expected the classes of the run ({had}), got others in {config.data} ({has}); start a new run{near}")
     if journal.epoch >= config.epochs or journal.out_of_patience(config.patience):
         done = f"all {config.epochs}" if journal.epoch >= config.epochs else f"{journal.epoch} and stopped early"
         raise UsageError(f"resume: expected a run with epochs left, got one that has done {done}; start a new run from its best weights")

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ...rules import did_you_mean
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
 from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, splits_of, walk
@@ -244,7 +245,7 @@ class _Reader:
             return
         label = self.names.find(row.name)
         if label is None:
-            self.log.add("class-id", where, f"class {row.name!r}")
+            self.log.add("class-id", where, f"class {row.name!r}{did_you_mean([row.name], self.names.listed)}")
             return
         if row.name != self.names.listed[label]:
             self.log.add("name-spelled", where, f"{row.name!r} is {self.names.listed[label]!r}")

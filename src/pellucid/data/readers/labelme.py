@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...geometry.keypoints import KeypointSpec
+from ...rules import did_you_mean
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
@@ -224,7 +225,7 @@ class _Split:
                 self.log.add("shape-type", where, f"{kind_of(shape)} {label_of(shape)!r}")
             return None
         if label_of(shape) not in self.contiguous:
-            self.log.add("class-id", where, f"label {label_of(shape)!r}")
+            self.log.add("class-id", where, f"label {label_of(shape)!r}{did_you_mean([label_of(shape)], self.contiguous)}")
             return None
         try:
             with np.errstate(over="ignore", invalid="ignore"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from ...errors import DataError, MissingFileError
+from ...rules import did_you_mean
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
@@ -138,7 +139,7 @@ class _Split:
     def _object(self, item: ElementTree.Element, where: str, first: int, canvas: Canvas, number: int) -> None:
         name = _text(item, "name")
         if name not in self.contiguous:
-            self.log.add("class-id", where, f"class {name!r}")
+            self.log.add("class-id", where, f"class {name!r}{did_you_mean([name], self.classes)}")
             return
         try:
             x1, y1, x2, y2 = (float(_text(item, f"bndbox/{tag}")) for tag in ("xmin", "ymin", "xmax", "ymax"))
