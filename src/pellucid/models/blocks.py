@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
+from ..numerics.normed import normed_silu
+
 
 class BatchNorm(nn.BatchNorm2d):
     """BatchNorm2d that does not count its batches: the count is not used, and a kernel a layer costs time."""
@@ -16,8 +18,14 @@ class BatchNorm(nn.BatchNorm2d):
     held = False  # keeps its statistics in training mode
 
     def forward(self, x: Tensor) -> Tensor:
-        known = (None, None) if self.held and self.training else (self.running_mean, self.running_var)
-        return batch_norm(x, *known, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
+        return batch_norm(x, *self._known(), self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
+
+    def silu(self, x: Tensor) -> Tensor:
+        """SiLU of the forward pass of training."""
+        return normed_silu(x, self._known(), self.weight, self.bias, self.momentum or 0.0, self.eps)
+
+    def _known(self) -> tuple[Tensor | None, Tensor | None]:
+        return (None, None) if self.held and self.training else (self.running_mean, self.running_var)
 
 
 @contextmanager
@@ -43,7 +51,10 @@ class ConvUnit(nn.Module):
         self.act = nn.SiLU() if act else nn.Identity()  # in place it would copy its input for the backward
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.bn(self.conv(x)))
+        x = self.conv(x)
+        if self.training and isinstance(self.bn, BatchNorm) and isinstance(self.act, nn.SiLU):
+            return self.bn.silu(x)
+        return self.act(self.bn(x))
 
 
 class Bottleneck(nn.Module):
