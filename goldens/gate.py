@@ -1,8 +1,9 @@
-"""The green gate of an accelerator: `python goldens/gate.py [--part K] [--out FOLDER] [--plan]`.
+"""The green gate of an accelerator: `python goldens/gate.py [--part K] [--together N] [--out FOLDER] [--plan]`.
 
 GPU tests, a file at a time, come first and end the gate where one fails; then the GPU goldens; then the notebooks in full. The steps are
-cut into parts of at most nine minutes, the same cut every time. One table says what passed, what was skipped and why, and how long it took.
-The results of all parts on the same sources, device and versions gather in one file, which says whether the whole is green.
+cut into parts of at most nine minutes, the same cut every time; with `--together` so many steps run at once, and parts are fewer. One table
+says what passed, what was skipped and why, and how long it took. The results of all parts on the same sources, device and versions gather
+in one file, which says whether the whole is green.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,11 +90,11 @@ def all_steps(root: Path = ROOT) -> list[Step]:
     return [*tests, *goldens, *(Step("notebook", f"notebooks/{name}.py", (f"notebooks/{name}.py",)) for name in NOTEBOOKS)]
 
 
-def cut(steps: Iterable[Step]) -> list[list[Step]]:
-    """The steps in their order, in parts whose expected time fits."""
+def cut(steps: Iterable[Step], together: int = 1) -> list[list[Step]]:
+    """The steps in their order, in parts whose expected time fits; two at once are expected to take as long as one after the other."""
     parts: list[list[Step]] = [[]]
     for step in steps:
-        if parts[-1] and sum(each.expected for each in parts[-1]) + step.expected > PLANNED_SECONDS:
+        if parts[-1] and sum(each.expected for each in parts[-1]) + step.expected > PLANNED_SECONDS * max(together / 2, 1):
             parts.append([])
         parts[-1].append(step)
     return parts
@@ -100,7 +102,7 @@ def cut(steps: Iterable[Step]) -> list[list[Step]]:
 
 def run_step(step: Step, seconds: float, folder: Path, root: Path = ROOT) -> Outcome:
     """Run one step within so many seconds."""
-    report = folder / "junit.xml"
+    report = folder / f"junit-{step.name.replace('/', '-')}.xml"
     report.unlink(missing_ok=True)
     words = [sys.executable, *step.words, *([f"--junitxml={report}"] if step.kind == "tests" else [])]
     environment = {**os.environ, "PELLUCID_FULL": "1"} if step.kind == "notebook" else dict(os.environ)
@@ -121,7 +123,9 @@ def run_step(step: Step, seconds: float, folder: Path, root: Path = ROOT) -> Out
         code, said = 124, f"{_text(late.stdout)}\nended after {seconds:.0f} s, the time that the part had left"
     taken = round(time.perf_counter() - began, 1)
     if report.is_file():
-        return read_report(step, report, code, taken, said[-2000:])
+        outcome = read_report(step, report, code, taken, said[-2000:])
+        report.unlink()
+        return outcome
     status = {0: "passed", NO_TESTS: "skipped"}.get(code, "failed")
     reason = {said.strip().splitlines()[-1]: 1} if status == "skipped" and said.strip() else {}
     return Outcome(step.name, step.kind, status, int(status == "passed"), int(status == "failed"), reason, taken, said[-2000:])
@@ -137,15 +141,23 @@ def read_report(step: Step, report: Path, code: int, seconds: float, said: str) 
     return Outcome(step.name, step.kind, status, passed, failed or int(status == "failed"), dict(reasons), seconds, said)
 
 
-def run_part(steps: Sequence[Step], folder: Path, root: Path = ROOT) -> list[Outcome]:
-    """The outcomes up to the first failed test, or all of them."""
+def run_part(steps: Sequence[Step], folder: Path, root: Path = ROOT, together: int = 1) -> list[Outcome]:
+    """The outcomes of all steps, or of those begun before a test failed; all tests end before a golden or a notebook begins."""
     ends, outcomes = time.perf_counter() + PART_SECONDS, []
-    for step in steps:
-        outcomes.append(run_step(step, ends - time.perf_counter(), folder, root))
-        print(f"{outcomes[-1].status:8} {outcomes[-1].seconds:7.1f} s  {step.name}", file=sys.stderr, flush=True)
-        if step.kind == "tests" and outcomes[-1].status == "failed":
-            break
-    return outcomes
+
+    def failed() -> bool:
+        return any(outcome.kind == "tests" and outcome.status == "failed" for outcome in outcomes)
+
+    def run(step: Step) -> None:
+        if not failed():
+            outcomes.append(outcome := run_step(step, ends - time.perf_counter(), folder, root))
+            print(f"{outcome.status:8} {outcome.seconds:7.1f} s  {step.name}", file=sys.stderr, flush=True)
+
+    for tests in (True, False):
+        chosen = [step for step in steps if (step.kind == "tests") == tests]
+        with ThreadPoolExecutor(together) as pool:
+            list(pool.map(run, sorted(chosen, key=lambda step: -step.expected) if together > 1 else chosen))
+    return sorted(outcomes, key=lambda outcome: [step.name for step in steps].index(outcome.name))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -199,11 +211,12 @@ def _text(value: str | bytes | None) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", type=int, help="run this part alone, counted from 1")
+    parser.add_argument("--together", type=int, default=1, help="steps that run at once, in fewer parts (default: 1)")
     parser.add_argument("--plan", action="store_true", help="say what the parts are, and run nothing")
     parser.add_argument("--out", type=Path, help="write the results file here too, as $OUT of a lent machine")
     given = parser.parse_args(words)
     steps = all_steps()
-    parts = cut(steps)
+    parts = cut(steps, given.together)
     if given.part is not None and not 1 <= given.part <= len(parts):
         parser.error(f"--part: expected 1 to {len(parts)}, got {given.part}")
     if given.plan:
@@ -214,17 +227,16 @@ def main(words: Sequence[str] | None = None) -> int:
     if machine["device"] == "none":
         print("make gate-gpu: expected an accelerator, got none on this machine; every GPU test would be skipped, nothing was run")
         return 1
-    return gate(parts if given.part is None else [parts[given.part - 1]], steps, machine, given.out)
+    return gate(parts if given.part is None else [parts[given.part - 1]], steps, machine, given.out, given.together)
 
 
-def gate(parts: Sequence[Sequence[Step]], steps: Sequence[Step], machine: dict[str, Any], out: Path | None) -> int:
+def gate(parts: Sequence[Sequence[Step]], steps: Sequence[Step], machine: dict[str, Any], out: Path | None, together: int = 1) -> int:
     """Run the parts, print the table, write the results; 0 where nothing failed."""
     runs = HERE / "gpu" / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     path, outcomes = results_path(machine, runs), []
     for part in parts:
-        outcomes += run_part(part, runs)
-        (runs / "junit.xml").unlink(missing_ok=True)
+        outcomes += run_part(part, runs, together=together)
         if any(outcome.status == "failed" for outcome in outcomes):
             break
     old = json.loads(path.read_text("utf-8")) if path.is_file() else None

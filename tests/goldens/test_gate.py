@@ -92,6 +92,29 @@ def test_a_failed_test_ends_the_part(gate, tree, tmp_path, capsys):
     assert "tests/gpu/test_red.py" in gate.table([outcome])
 
 
+def test_steps_run_at_once_and_tests_end_first(gate, tree):
+    for name, other in ("ab", "ba"):  # each waits for the other to have begun
+        begin = f"from pathlib import Path\nfrom time import sleep\nPath('began-{name}').touch()\n"
+        (tree / f"{name}.py").write_text(f"{begin}while not Path('began-{other}').exists(): sleep(0.05)\n")
+    notebooks = [gate.Step("notebook", f"{name}.py", (f"{name}.py",)) for name in ("b", "a")]
+    small = step(gate, "tests/test_small.py")
+    found = gate.run_part([*notebooks, small], tree, tree, together=2)
+    assert [(outcome.name, outcome.status) for outcome in found] == [
+        ("b.py", "passed"),
+        ("a.py", "passed"),
+        ("tests/test_small.py", "passed"),
+    ]
+    red = step(gate, "tests/gpu/test_red.py")
+    assert [outcome.name for outcome in gate.run_part([red, *notebooks], tree, tree, together=2)] == [red.name]
+    assert not list(tree.glob("*.xml"))
+
+
+def test_more_at_once_is_fewer_parts(gate):
+    steps = gate.all_steps()
+    assert len(gate.cut(steps, 6)) < len(gate.cut(steps))
+    assert [each for part in gate.cut(steps, 6) for each in part] == steps
+
+
 def test_notebooks_run_in_full_and_a_late_one_is_ended(gate, tree, tmp_path):
     full = gate.run_step(gate.Step("notebook", "full.py", ("full.py",)), 60, tmp_path, tree)
     assert (full.status, full.said.strip()) == ("passed", "full")
@@ -144,7 +167,7 @@ def test_the_gate_writes_its_table_and_its_file(gate, tree, tmp_path, monkeypatc
     monkeypatch.setattr(gate, "HERE", tmp_path)
     monkeypatch.setattr(gate, "ROOT", tmp_path)
     steps = gate.all_steps()
-    monkeypatch.setattr(gate, "run_part", lambda part, folder: outcomes(gate, part))
+    monkeypatch.setattr(gate, "run_part", lambda part, folder, together: outcomes(gate, part))
     out = tmp_path / "out"
     out.mkdir()
     assert gate.gate(gate.cut(steps), steps, MACHINE, out) == 0
