@@ -12,12 +12,16 @@ from ..config import ExportConfig, PredictConfig, TrainConfig, UiConfig, ValConf
 from ..errors import DataError
 from .verb import Verb
 
+ZERO = "'My score is 0', docs/score-is-zero.md"  # a page of the docs
+
 
 def do_train(given: dict[str, Any]) -> int:
     from ..train.run import resume_config, train
 
     config = resume_config(given) if given.get("resume") else merged(TrainConfig(), given)
     result = train(config)
+    if result.scores is not None:
+        advise(result.scores)
     if config.json:
         print(json.dumps(result.to_dict()))
         return int(result.interrupted)
@@ -35,6 +39,7 @@ def do_train(given: dict[str, Any]) -> int:
 
 def do_val(given: dict[str, Any]) -> int:
     from ..model import validate
+    from ..zoo import is_untrained
 
     config = merged(ValConfig(), given)
     scores, folder = validate(config)
@@ -43,14 +48,17 @@ def do_val(given: dict[str, Any]) -> int:
     else:
         print(score_table(scores))
         print(f"run folder: {folder}{page_of(folder)}")
+    if not is_untrained(config.model):
+        advise(scores)
     return 0
 
 
 def do_predict(given: dict[str, Any]) -> int:
     from ..model import predict_files
+    from ..zoo import is_untrained
 
     config = merged(PredictConfig(), given)
-    count, unread = 0, 0
+    count, unread, objects = 0, 0, 0
 
     def say(path: str, error: DataError) -> None:
         nonlocal unread
@@ -61,8 +69,12 @@ def do_predict(given: dict[str, Any]) -> int:
     folder, results = predict_files(config, say)
     for result in results:
         count += 1
+        objects += len(result)
         print(result.to_json() if config.json else result_line(result), flush=True)
-    print(f"{count} picture{'s' * (count != 1)}; folder: {folder}", file=sys.stderr)
+    pictures = f"{count} picture{'s' * (count != 1)}"
+    if not objects and not is_untrained(config.model):
+        print(f"nothing found in {pictures} at conf={config.conf:g}: lower conf, or see {ZERO}", file=sys.stderr)
+    print(f"{pictures}; folder: {folder}", file=sys.stderr)
     return int(unread > 0)
 
 
@@ -74,6 +86,13 @@ def do_ui(given: dict[str, Any]) -> int:
     print("on this machine alone; Ctrl-C ends it", file=sys.stderr)
     app.wait(page)
     return 0
+
+
+def advise(scores: Any) -> None:
+    """Say where to read on if every path's first score is exactly 0."""
+    firsts = [next(iter(part.metrics.values())) for part in scores.paths.values()]
+    if not any(value != 0 for value in firsts):
+        print(f"the score is 0: see {ZERO}", file=sys.stderr)
 
 
 def page_of(folder: Path) -> str:
