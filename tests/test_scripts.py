@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,6 +125,21 @@ def test_the_weights_script_has_a_recipe_for_every_start_of_the_demo(demo):
     names = re.search(r"names=\(([^$)]+)\)", text)[1].split()
     assert {f"{name}-n" for name in names} == {job.start for job in demo.JOBS.values()} - {"trees-detect-n"}
     assert all((ROOT / "recipes" / f"{name}.yaml").is_file() and f"{name.split('-')[0]}" in text for name in names)
+
+
+def test_the_weights_script_gives_train_each_setting_once(tmp_path):
+    """Its steps are told to a stand-in; what ARGS says of a setting of the script or of the recipe wins."""
+    (tmp_path / "contest" / "segment").mkdir(parents=True)
+    stand_in, log = tmp_path / "python", tmp_path / "log"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >>{log}\n')
+    stand_in.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "BUILD": str(tmp_path), "PYTHON": str(stand_in), "ARGS": "epochs=7 cache=none batch=2 epochs=1"}
+    subprocess.run(["bash", "recipes/weights.sh", "none", "none", "none", "nuclei-segment"], cwd=ROOT, env=env, check=True)
+    train, ship, sheet = log.read_text().splitlines()
+    assert (ship.split()[0], sheet.split()[0]) == ("recipes/ship.py", "bench/sheets.py")
+    config = merged(TrainConfig(), read_settings("train", train.removeprefix("-m pellucid train ").split()))
+    assert (config.epochs, config.batch, config.cache, config.imgsz) == (1, 2, "none", 448)
+    assert config.data == str(tmp_path / "contest" / "segment")
 
 
 @pytest.mark.parametrize("name", shipped_names())
