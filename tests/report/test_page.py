@@ -51,6 +51,28 @@ def test_the_page_tells_the_run(run):
     assert page.count("data:image/jpeg;base64,") >= 2 * 4 + 1
 
 
+@pytest.mark.parametrize("best", [{"threshold": 0.37, "f1": 0.6}, {"threshold": 0.0, "f1": 0.0}], ids=["some", "none"])
+def test_each_threshold_says_which_it_is(best, run, tmp_path):
+    """That of the matrix is fixed, that of the curves and of the pictures is where F1 is best."""
+    folder = shutil.copytree(run, tmp_path / "run")
+    details = json.loads((folder / "details.json").read_text())
+    details["curves"]["best"] = best
+    details["examples"]["threshold"] = best["threshold"] or 0.25
+    (folder / "details.json").write_text(json.dumps(details))
+    page = make_page(folder).read_text()
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+    assert details["confusion"]["conf"] == 0.25
+    assert words.count("Counted at the score threshold 0.25, which is the same in every run") == 1
+    if best["f1"]:
+        assert words.count("judged at the score threshold 0.37 (that of the best F1)") == 2  # the worst, the best
+        assert "in every run (that of the best F1 here is 0.37)" in words
+        assert (words.count("best F1 at 0.37"), page.count('class="mark"')) == (1, 1)
+    else:
+        assert words.count("judged at the score threshold 0.25 and box IoU") == 2
+        assert "best F1" not in words
+        assert 'class="mark"' not in page
+
+
 def test_a_scoring_into_a_folder_of_an_earlier_one_leaves_nothing_of_that(tmp_path, capsys):
     data = make_squares(tmp_path / "squares", train=2, val=2)
     common = ["val", "model=detect-n", "imgsz=64", "workers=0", "device=cpu", f"project={tmp_path}", "name=v", "single_cls=true"]
@@ -229,6 +251,14 @@ def test_charts_are_drawn_where_the_values_are():
     assert "no finite values" in line_chart({"a": ([1], [float("nan")])}, "t", "x")
     many = line_chart({f"c{n}": ([0, 1], [0, n]) for n in range(12)}, "t", "x", mean="c11")
     assert (many.count("line faint"), many.count("line mean")) == (11, 1)
+
+
+@pytest.mark.parametrize(("x", "place", "side"), [(0.25, 120.0, "start"), (0.75, 272.0, "end")])
+def test_a_mark_stands_where_its_value_is(x, place, side):
+    chart = line_chart({"a": ([0, 1], [0, 1])}, "t", "x", (0, 1), (0, 1), mark=(x, "here <"))
+    assert f'class="mark" d="M{place:.1f} ' in chart
+    assert re.search(rf'x="{place + (5 if side == "start" else -5):.1f}" y="21" text-anchor="{side}">here &lt;<', chart)
+    assert "mark" not in line_chart({"a": ([0, 1], [0, 1])}, "t", "x", (0, 1), (0, 1))
 
 
 def test_the_matrix_shades_each_true_class_by_itself():

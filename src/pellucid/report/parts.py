@@ -125,9 +125,20 @@ def curves(run: Any) -> str:
     best = curves["best"]
     charts = [
         svg.line_chart(lines("precision"), "precision over recall, IoU 0.5", "recall", (0, 1), (0, 1), mean),
-        svg.line_chart(lines("f1"), "F1 over the score threshold, IoU 0.5", "score threshold", (0, 1), (0, 1), mean),
+        svg.line_chart(
+            lines("f1"),
+            "F1 over the score threshold, IoU 0.5",
+            "score threshold",
+            (0, 1),
+            (0, 1),
+            mean,
+            (best["threshold"], f"best F1 at {best['threshold']:.2f}") if best["f1"] else None,
+        ),
     ]
-    told = f"F1 is best, {best['f1']:.3f}, at a score threshold of {best['threshold']:.2f}: a good <code>conf=</code> to begin with."
+    told = (
+        f"F1 is best, {best['f1']:.3f}, at the score threshold {best['threshold']:.2f}: a good <code>conf=</code> to begin with. "
+        "The pictures below are judged at it; the matrix of who is taken for whom has a threshold of its own."
+    )
     path = escape(PATHS.get(run.details["path"], run.details["path"]))
     return f"<p>{told if best['f1'] else 'Nothing was found that counts.'} The path is {path}.</p>" + grid(charts)
 
@@ -144,12 +155,26 @@ def confusion(run: Any) -> str:
     rows = [["nothing labelled" if row[0] == "background" else row[0], *row[1:]] for row in rows]
     told = (
         f"<p>A row is a true class, a column what was found; the shade is the share of the row. In the last column are objects that "
-        f"were missed, in the last row findings where nothing is labelled. Score at least {matrix['conf']:g}, IoU {matrix['iou']:g}.</p>"
+        f"were missed, in the last row findings where nothing is labelled.</p>"
+        f"<p>Counted at the score threshold {matrix['conf']:g}, which is the same in every run{_not_best(run, matrix['conf'])}, "
+        f"and IoU {matrix['iou']:g}.</p>"
     )
     few = last <= MATRIX
     drawn = f'<figure class="fit">{svg.confusion(counts, names)}</figure>' if few else f"<p>{last} classes are too many to draw.</p>"
     listed = f"<h3>Most frequent mix-ups</h3>{table(['true', 'found as', 'times'], rows, text=(1,))}" if rows else ""
     return told + drawn + listed
+
+
+def _not_best(run: Any, threshold: float) -> str:
+    """What sets a threshold apart from the one of the best F1, if that is another."""
+    best = _best_threshold(run)
+    return "" if best is None or abs(best - threshold) < 0.005 else f" (that of the best F1 here is {best:.2f})"
+
+
+def _best_threshold(run: Any) -> float | None:
+    """The score threshold of the best F1; None where nothing was found that counts."""
+    best = (run.details.get("curves") or {}).get("best") or {}
+    return best["threshold"] if best.get("f1") else None
 
 
 def classes(run: Any) -> str:
@@ -174,14 +199,21 @@ def worst(run: Any) -> str:
     shown = run.details.get("examples") or {}
     if not shown.get("worst"):
         return ""
-    threshold, iou = shown["threshold"], shown["iou"]
-    told = f"<p>Pictures with the lowest F1 at score {threshold:.2f} and box IoU {iou:g}. Left the labels, right what was found.</p>"
+    told = f"<p>Pictures with the lowest F1, {_judged(run)}. Left the labels, right what was found.</p>"
     key = "".join(f'<span><i style="color:var(--{role})"></i>{words}</span>' for role, words in ROLES.items())
     return f'{told}<p class="legend key">{key}</p>{_pairs(run, shown["worst"])}'
 
 
 def best(run: Any) -> str:
-    return _pairs(run, (run.details.get("examples") or {}).get("best") or [])
+    pairs = _pairs(run, (run.details.get("examples") or {}).get("best") or [])
+    return pairs and f"<p>Pictures with the highest F1, {_judged(run)}.</p>{pairs}"
+
+
+def _judged(run: Any) -> str:
+    """How the pictures were judged."""
+    shown = run.details["examples"]
+    of_best = " (that of the best F1)" * (_best_threshold(run) is not None)
+    return f"judged at the score threshold {shown['threshold']:.2f}{of_best} and box IoU {shown['iou']:g}"
 
 
 def shown(run: Any) -> str:

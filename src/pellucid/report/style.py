@@ -34,6 +34,8 @@ svg text.name{fill:var(--ink)}
 svg text.on{fill:var(--on)}
 path.rule{stroke:var(--grid);fill:none}
 path.axis{stroke:var(--soft);fill:none}
+path.mark{stroke:var(--ink);stroke-dasharray:3 3;fill:none}
+svg text.told{paint-order:stroke;stroke:var(--card);stroke-width:4px}
 .line{fill:none;stroke-width:1.8;stroke-linejoin:round}
 .line.faint{stroke-width:1;opacity:.35}
 .line.mean{stroke-width:2.6}

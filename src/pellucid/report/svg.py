@@ -17,11 +17,18 @@ NAMED = 8  # lines with a colour of their own
 
 
 def line_chart(
-    series: Mapping[str, Points], title: str, x_label: str, y_range: Range | None = None, x_range: Range | None = None, mean: str = ""
+    series: Mapping[str, Points],
+    title: str,
+    x_label: str,
+    y_range: Range | None = None,
+    x_range: Range | None = None,
+    mean: str = "",
+    mark: tuple[float, str] | None = None,
 ) -> str:
     """A figure with lines over a common x axis: {name: (x, y)}; values that are not finite are left out.
 
-    Up to `NAMED` lines have colours and a legend. Of more lines all are faint but the one called `mean`.
+    Up to `NAMED` lines have colours and a legend. Of more lines all are faint but the one called `mean`. `mark`: a place on the x axis that
+    has a name.
     """
     clean = {name: _finite(x, y) for name, (x, y) in series.items()}
     every = np.concatenate([*clean.values(), np.zeros((0, 2))])
@@ -34,6 +41,7 @@ def line_chart(
     for place, (name, xy) in enumerate(clean.items()):
         style = "mean" if name == mean else "faint" if many else f"s{place}"
         parts.append(_line([_at(x, y, x_range, y_range) for x, y in xy], style, name))
+    parts += _mark(*mark, x_range) if mark else []
     words = f"{title}: {len(clean)} lines over {x_label}"
     drawn = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(words)}">{"".join(parts)}</svg>'
     return _figure(title, drawn + _legend(list(clean), mean, many))
@@ -98,6 +106,14 @@ def _axes(x_range: Range, y_range: Range, x_label: str, whole: bool) -> list[str
     parts.append(f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
     parts.append(f'<text x="{middle}" y="{BOTTOM + 34}" text-anchor="middle">{escape(x_label)}</text>')
     return parts
+
+
+def _mark(x: float, words: str, x_range: Range) -> list[str]:
+    """An upright line at x with words beside it, on the side where there is more room."""
+    place = _at(x, 0, x_range, (0, 1))[0]
+    left = place > (LEFT + RIGHT) / 2
+    side = f'x="{place - 5 if left else place + 5:.1f}" y="{TOP + 9}" text-anchor="{"end" if left else "start"}"'
+    return [f'<path class="mark" d="M{place:.1f} {TOP}V{BOTTOM}"/><text class="name told" {side}>{escape(words)}</text>']
 
 
 def _legend(names: Sequence[str], mean: str, many: bool) -> str:
