@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mkdocs.structure.files import File
 
 import pellucid
 from pellucid.cli import VERBS
+from pellucid.config import grouped
 from pellucid.rules import words_of_type
 
 RESULT = ("masks", "keypoints", "rboxes", "boxes", "orig_shape", "path", "plot", "save", "save_txt", "save_crop", "to_dict", "to_json")
@@ -45,13 +46,16 @@ def cli_page() -> str:
 
 
 def settings_of(kind: type) -> str:
-    """A table of the fields of a settings class, each with the line that stands under it."""
+    """Tables of the fields of a settings class, each with the line that stands under it, under the headings of the help."""
     help_of = {part.arg_name: part.description for part in docstring_parser.parse_from_object(kind).params}
-    rows = [
-        f"| `{field.name}` | {_cell(words_of_type(str(field.type)))} | {default_of(field)} | {_cell(help_of[field.name])} |"
-        for field in fields(kind)
-    ]
-    return "\n".join(["| setting | value | default | |", "| --- | --- | --- | --- |", *rows, ""])
+    parts = []
+    for heading, part in grouped(kind).items():
+        rows = [
+            f"| `{field.name}` | {_cell(words_of_type(str(field.type)))} | {default_of(field)} | {_cell(help_of[field.name])} |"
+            for field in part
+        ]
+        parts += [f"**{heading}**\n"] * bool(heading) + ["| setting | value | default | |", "| --- | --- | --- | --- |", *rows, ""]
+    return "\n".join(parts)
 
 
 def default_of(field: Field[Any]) -> str:

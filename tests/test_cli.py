@@ -19,6 +19,7 @@ from pellucid import cli
 from pellucid.cli import VERBS, main, parser_of, read_settings
 from pellucid.cli.use import ZERO
 from pellucid.config import EnvConfig, PredictConfig, TrainConfig, ValConfig, merged
+from pellucid.config.groups import FEW, GROUPS
 from pellucid.errors import PellucidError, UsageError
 from pellucid.train.run import TrainResult
 from pellucid.zoo import open_model
@@ -82,6 +83,31 @@ def test_help_shows_every_field_with_its_line_and_an_example(name, capsys):
         assert f"--{field.name} " in out
     helps = {action.dest: action.help for action in parser_of(name)._actions}
     assert all(helps[field.name] for field in fields(VERBS[name].config))
+
+
+def test_many_settings_stand_under_headings_common_ones_first(capsys, monkeypatch):
+    named = [name for names in GROUPS.values() for name in names]
+    assert len(named) == len(set(named))
+    assert {name for verb in VERBS.values() if len(fields(verb.config)) > FEW for name in all_names(verb)} == set(named)
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, verb in VERBS.items():
+        out = said(capsys, *name.split(), "--help")[1]
+        assert max(map(len, out.splitlines())) <= 80
+        assert "null" not in out
+        headings = re.findall(r"^([A-Z][a-z ]+):$", out, re.MULTILINE)
+        shown = [key for key in re.findall(r"^  --(\w+) ", out, re.MULTILINE) if key != "config"]
+        assert sorted(shown) == sorted(all_names(verb)), name
+        if len(shown) <= FEW:
+            assert (headings, shown) == ([], all_names(verb))
+        else:
+            assert headings == [heading for heading, names in GROUPS.items() if set(names) & set(shown)]
+            assert shown == [key for key in named if key in shown], name
+    train = said(capsys, "train", "--help")[1]
+    assert train.index("\nSchedule:") < train.index("--epochs N") < train.index("--patience N") < train.index("\nOptimizer:")
+
+
+def all_names(verb):
+    return [field.name for field in fields(verb.config)]
 
 
 @pytest.mark.parametrize(

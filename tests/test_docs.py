@@ -11,6 +11,7 @@ from mkdocs.config import load_config
 import pellucid
 from pellucid.cli import VERBS, find_verb, read_settings
 from pellucid.config import merged
+from pellucid.config.groups import GROUPS
 from pellucid.data.samples import NAMES
 from pellucid.tasks import TASKS
 from pellucid.zoo import shipped_names
@@ -121,6 +122,7 @@ def test_the_site_builds_without_a_warning_and_has_every_setting(tmp_path):
     for name, verb in VERBS.items():
         assert verb.example in cli, name
         assert all(f"<code>{field.name}</code>" in cli for field in fields(verb.config))
+    assert all(f"<strong>{heading}</strong>" in cli for heading in GROUPS)
     python = (tmp_path / "reference" / "python.html").read_text()
     assert [name for name in pellucid.__all__ if name != "__version__" and f">{name}<" not in python] == []
     assert len(list(tmp_path.glob("*.html"))) >= len(PAGES)

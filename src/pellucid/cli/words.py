@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..config import check_key
+from ..config import check_key, grouped
 from ..errors import MissingFileError, UsageError
 from ..rules import choices_of, words_of_type
 from . import about, data, use
@@ -129,16 +129,20 @@ def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
         raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see {parser.prog} --help") from None
 
 
+NUMBERS = {"int": "N", "float": "X"}  # what the help has in the place of a number
+
+
 class HelpLines(argparse.HelpFormatter):
-    """The line under each field, and its default where there is one."""
+    """The line under each field, and its default where there is one, as it is written on the command line."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         shown = action.default is not None and action.default not in ("", argparse.SUPPRESS)
-        return (action.help or "") + (" (default: %(default)s)" if shown else "")
+        default = str(action.default).lower() if isinstance(action.default, bool) else "%(default)s"
+        return (action.help or "") + (f" (default: {default})" if shown else "")
 
 
 def parser_of(name: str) -> Any:
-    """A jsonargparse parser of a verb's settings; its help shows the line under each field."""
+    """A jsonargparse parser of a verb's settings; its help shows the line under each field, under headings where there are many."""
     import jsonargparse
 
     jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
@@ -156,5 +160,20 @@ def parser_of(name: str) -> Any:
     for action in parser._actions:
         if (kind := kinds.get(action.dest, "")).startswith("Literal"):  # where none is a choice too, argparse would not tell them
             action.metavar = "{" + ",".join(choices_of(kind)) + "}"
+        if kind == "bool | None":
+            action.metavar = "{true,false,none}"
+        action.metavar = NUMBERS.get(kind.removesuffix(" | None"), action.metavar)
     parser.add_argument("--config", type=str, help="A YAML file with any of these settings; words on the command line win.")
+    _put_under_headings(parser, verb.config)
     return parser
+
+
+def _put_under_headings(parser: Any, config: type) -> None:
+    """Move the settings, in the order of `grouped`, from the one section of the help to sections of their own."""
+    actions = {action.dest: action for action in parser._actions}
+    for heading, part in grouped(config).items():
+        if heading:
+            section = parser.add_argument_group(heading)
+            for field in part:
+                parser._optionals._group_actions.remove(actions[field.name])
+                section._group_actions.append(actions[field.name])

@@ -9,6 +9,7 @@ from ..rules import REFUSED, STRIDE, check_key, merged, required
 from .about import BenchConfig, EnvConfig, InfoConfig, ReportConfig, ZooConfig
 from .data import CheckConfig, ConvertConfig, PreviewConfig, SplitConfig, StatsConfig, TilesConfig
 from .export import ExportConfig
+from .groups import grouped
 from .train import AUGMENT_FIELDS, TrainConfig
 from .use import PredictConfig, UiConfig, ValConfig
 
@@ -33,6 +34,7 @@ __all__ = [
     "ValConfig",
     "ZooConfig",
     "check_key",
+    "grouped",
     "merged",
     "required",
 ]
