@@ -34,12 +34,15 @@ from bands import TASKS, device_and_versions  # noqa: E402
 PART_SECONDS = 540  # what one part may take
 PLANNED_SECONDS = 420  # what its steps are expected to take
 EXPECTED = {"tests": 45, "golden": 40, "notebook": 75}  # seconds of a step
-LONGER = {
+SECONDS = {
+    "tests/augment/test_apply.py": 20,
+    "tests/decode/test_decode.py": 20,
+    "tests/gpu/test_normed.py": 20,
     "tests/gpu/test_tasks.py": 130,
     "tests/gpu/test_noise.py": 90,
     "tests/gpu/test_capture.py": 200,
     "tests/gpu/test_replay.py": 300,
-}  # steps that take more
+}  # of steps that take more, or less
 NOTEBOOKS = ("demo_detect", "demo_segment", "demo_keypoints", "demo_obb", "development_gates")
 NO_TESTS = 5  # pytest's exit code, and that of a golden that has not been made
 SOURCES = ("src", "tests", "goldens", "notebooks", "bench")
@@ -55,7 +58,7 @@ class Step:
 
     @property
     def expected(self) -> int:
-        return LONGER.get(self.name, EXPECTED[self.kind])
+        return SECONDS.get(self.name, EXPECTED[self.kind])
 
 
 @dataclass
@@ -75,7 +78,7 @@ class Outcome:
 def gpu_test_files(root: Path = ROOT) -> list[str]:
     """Files with tests of the GPU: those among other tests first, since they are small."""
     found = [path.relative_to(root) for path in (root / "tests").rglob("test_*.py") if _marks_gpu(path)]
-    return [str(path) for path in sorted(found, key=lambda path: (path.parts[1] == "gpu", LONGER.get(str(path), 0), str(path)))]
+    return [str(path) for path in sorted(found, key=lambda path: (path.parts[1] == "gpu", SECONDS.get(str(path), 0), str(path)))]
 
 
 def _marks_gpu(path: Path) -> bool:

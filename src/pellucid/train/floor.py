@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from ..models.blocks import ConvUnit
 from ..numerics.noise import HALF, Noise, Observed, Run, Yardstick
 from ..types import Batch, Dense, Output
 from .step import TrainStep
@@ -30,7 +31,7 @@ def steps_of(make: Callable[[], TrainStep], batches: Sequence[Batch], backward: 
         step = make()
         if noise is not None:
             step.detector.register_forward_hook(lambda module, given, output: noisy(output, noise))
-            for layer in (module for module in step.detector.modules() if deep and isinstance(module, nn.Conv2d | nn.BatchNorm2d)):
+            for layer in (module for module in step.detector.modules() if deep and isinstance(module, nn.Conv2d | ConvUnit)):
                 layer.register_forward_hook(lambda module, given, output: noise(output))
         return tuple(observed(step, batch, backward) for batch in batches)
 
