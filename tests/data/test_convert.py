@@ -205,7 +205,8 @@ def test_what_is_lost_is_counted_and_strict_writes_nothing(tmp_path):
     assert report.lost["outlines"]["count"] == 7
     assert report.lost["class-ids"]["count"] == 2
     assert report.lost["image-ids"]["count"] == 3
-    assert set(report.lost) == {"outlines", "areas", "class-ids", "image-ids"}
+    assert report.lost["fields"] == {"count": 1, "places": ["annotation/id: 1"]}  # that of the crowd is not its place
+    assert set(report.lost) == {"outlines", "areas", "class-ids", "image-ids", "fields"}
     for to in ("voc", "yolo"):
         with pytest.raises(DataError, match="expected a format that holds all"):
             convert(coco_set(tmp_path / "same"), tmp_path / "none", to, strict=True)

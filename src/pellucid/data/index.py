@@ -37,6 +37,7 @@ class Index:
     findings: tuple[Finding, ...] = ()
     keypoints: KeypointSpec | None = None  # what the column of that name holds
     file: Path | None = None  # of labels, where a split has one
+    pages: Ragged | None = None  # (n) uint8, only where a copy is to be written: label files, as `paths`; none is empty
     folders: tuple[Path, ...] = ()  # where pictures and labels were looked for: a file that is put there may become one of them
 
     def __len__(self) -> int:
@@ -44,6 +45,11 @@ class Index:
 
     def path(self, row: int) -> Path:
         return self.root / os.fsdecode(self.paths[row].tobytes())
+
+    def page(self, row: int) -> Path | None:
+        """The label file of an image, where it has one of its own and the index was read for a copy."""
+        name = b"" if self.pages is None else self.pages[row].tobytes()
+        return self.root / os.fsdecode(name) if name else None
 
     def instances(self, row: int) -> Instances:
         """Objects of one image in its original pixels, with every shape whose column is there; `ignore` is filled."""
@@ -81,6 +87,7 @@ class Index:
         return replace(
             self,
             paths=self.paths.take(rows),
+            pages=None if self.pages is None else self.pages.take(rows),
             sizes=self.sizes[rows],
             ids=self.ids[rows],
             start=starts(np.diff(self.start)[rows]),
@@ -141,6 +148,20 @@ class DataSet:
         return replace(self, splits=splits, names=("object",), category_ids=self.category_ids[:1])
 
 
+class _Names:
+    """Grows paths, relative to `root` where they lie under it."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root, self._blob, self._ends = root + b"/", bytearray(), array("q", [0])
+
+    def append(self, path: str | Path) -> None:
+        self._blob += os.fsencode(path).removeprefix(self._root)
+        self._ends.append(len(self._blob))
+
+    def build(self) -> Ragged:
+        return Ragged(np.frombuffer(bytes(self._blob), np.uint8), np.array(self._ends, np.int64))
+
+
 class IndexBuilder:
     """Grows the arrays of an Index, image by image; memory is that of the arrays.
 
@@ -149,7 +170,7 @@ class IndexBuilder:
 
     def __init__(self, root: Path, columns: Sequence[str] = (), keypoints: KeypointSpec | None = None) -> None:
         self._root = os.fsencode(root)
-        self._blob, self._ends = bytearray(), array("q", [0])
+        self._paths, self._pages = _Names(self._root), _Names(self._root)
         self._sizes, self._ids, self._start = array("i"), array("q"), array("q", [0])
         self._labels, self._boxes, self._ignore = array("i"), array("f"), array("b")
         self._columns = {name: Growing() for name in columns}
@@ -158,11 +179,10 @@ class IndexBuilder:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def image(self, path: str | Path, size: tuple[int, int], image_id: int | None = None) -> None:
-        """Begins an image of (height, width) pixels; without an id its position is the id."""
-        name = os.fsencode(path)
-        self._blob += name[len(self._root) + 1 :] if name.startswith(self._root + b"/") else name
-        self._ends.append(len(self._blob))
+    def image(self, path: str | Path, size: tuple[int, int], image_id: int | None = None, page: str | Path = "") -> None:
+        """Begins an image of (height, width) pixels; without an id its position is the id. `page`: its label file, for a copy."""
+        self._paths.append(path)
+        self._pages.append(page)
         self._sizes.extend(size)
         self._ids.append(len(self._ids) if image_id is None else image_id)
         self._start.append(len(self._labels))
@@ -194,7 +214,8 @@ class IndexBuilder:
             root=root,
             names=tuple(names),
             category_ids=tuple(category_ids),
-            paths=Ragged(np.frombuffer(bytes(self._blob), np.uint8), np.array(self._ends, np.int64)),
+            paths=self._paths.build(),
+            pages=pages if len((pages := self._pages.build()).values) else None,
             sizes=np.array(self._sizes, np.int32).reshape(-1, 2),
             ids=np.array(self._ids, np.int64),
             start=np.array(self._start, np.int64),

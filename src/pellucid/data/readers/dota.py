@@ -27,6 +27,7 @@ DELIVERS = ("boxes", "rboxes")
 WHOLE = DELIVERS  # what is read where all is asked for
 _LABELS = re.compile(r"labeltxt.*|annfiles", re.IGNORECASE)
 _HEADER = re.compile(r"\s*(imagesource|gsd|acquisition\W?dates?)\s*:", re.IGNORECASE)
+FLAGS = ("0", "1", "2")  # easy, difficult, very difficult
 _HEADERS = 3  # lines that may be of the header
 _LABEL_LIMIT, _LIST_LIMIT = 64 << 20, 1 << 20
 
@@ -154,10 +155,12 @@ def label_of(picture: str, images: Path, texts: Mapping[str, str]) -> str | None
     return texts.get(stem) or texts.get(os.path.basename(stem))
 
 
-def header_of(file: Path) -> list[str]:
-    """The lines before the rows of a label file."""
-    lines = read_text(file, _LABEL_LIMIT).decode(errors="replace").splitlines()[:_HEADERS]
-    return [line for line in lines if _HEADER.match(line)]
+def told_beside(file: Path) -> tuple[list[str], dict[int, str]]:
+    """The lines before the rows of a label file, and the flag of each row that has one, by its line."""
+    lines = read_text(file, _LABEL_LIMIT).decode(errors="replace").splitlines()
+    rows = ((number, line.split()) for number, line in enumerate(lines, 1))
+    flags = {number: fields[-1] for number, fields in rows if len(fields) > 9 and fields[-1] in FLAGS}
+    return [line for line in lines[:_HEADERS] if _HEADER.match(line)], flags
 
 
 def parse(file: Path) -> Iterator[tuple[int, Row | str]]:
@@ -174,7 +177,7 @@ def parse_row(line: str) -> Row | str:
     rest = fields[8:]
     if not rest:
         return f"expected 8 numbers, a class and a flag, found {len(fields)} fields"
-    flag = len(rest) > 1 and rest[-1] in ("0", "1", "2")
+    flag = len(rest) > 1 and rest[-1] in FLAGS
     name = " ".join(rest[:-1] if flag else rest).strip("'\" ")
     try:
         corners = np.array([float(field) for field in fields[:8]]).reshape(4, 2)
@@ -232,7 +235,7 @@ class _Reader:
         except DataError as error:
             self.log.add("label-unreadable", str(error))
             return
-        self.builder.image(path, header.size)
+        self.builder.image(path, header.size, page=label if label and "origin" in self.columns else "")
         canvas = Canvas(header.size, self.log, self.columns)
         for number, row in rows:
             self._row(row, canvas, f"{label}:{number}", number)

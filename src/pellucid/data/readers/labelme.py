@@ -77,7 +77,7 @@ def jsons(folder: Path) -> Iterator[str]:
         yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".json"))
 
 
-def document_of(path: str) -> dict[str, Any]:
+def document_of(path: str | Path) -> dict[str, Any]:
     """The JSON of a page."""
     found: dict[str, Any] = json.loads(read_text(Path(path), _JSON_LIMIT))
     return found
@@ -192,7 +192,7 @@ class _Split:
         if header is None:
             return
         canvas = Canvas(header.size, self.log, self.columns, self.points, turn_of(page.stated, header, self.log, path))
-        self.builder.image(path, header.size)
+        self.builder.image(path, header.size, page=page.path if "origin" in self.columns else "")
         for label, where, drawn in self._objects(page):
             placed = canvas.place(drawn, where)
             if placed is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -28,7 +29,6 @@ LOSSES: dict[str, str] = {
     "joined": "object(s) of several parts or with holes; written as one outline, joined by lines of no width: the pixels stay",
     "outlined": "object(s) without an outline; their box is written as one",
     "box-of-outline": "box(es) that are not the one around their outline; the format holds the outline alone",
-    "hidden": "hidden keypoint(s); the format tells only labelled ones from absent ones",
     "ignored": "crowd or difficult object(s), which the format does not hold; left out",
     "areas": "stated area(s), which the format does not hold",
     "image-ids": "image id(s), which the format does not hold",
@@ -40,7 +40,11 @@ LOSSES: dict[str, str] = {
     "renamed": "image(s) whose name, less its suffix, another has; numbered",
     "sigmas": "keypoint sigma(s), which the format does not hold",
     "skeleton": "skeleton bone(s), which the format does not hold",
+    "mirrors": "keypoint(s) whose mirror partner their names do not tell, which the format does not hold",
+    "circles": "circle(s), which the format does not hold; a polygon of 64 corners is written",
+    "fields": "field(s) of {old} files that {new} files do not hold; left out",
 }
+FIELDS = 50  # names of fields that are told apart
 LARGE = 1.0  # pixels by which a box may differ from its outline's and count as the same
 
 
@@ -87,6 +91,7 @@ class Losses:
 
     def __init__(self) -> None:
         self.found: dict[str, tuple[int, list[str]]] = {}
+        self.formats = {"old": "", "new": ""}
 
     def add(self, code: str, place: object, count: int = 1) -> None:
         assert code in LOSSES, code
@@ -96,9 +101,19 @@ class Losses:
         if count:
             self.found[code] = (total + count, places)
 
+    def add_fields(self, names: Iterable[str], old: str, new: str) -> None:
+        """Counts fields of the format `old` by their names, all of which are said, up to a limit."""
+        self.formats = {"old": old, "new": new}
+        counts: Counter[str] = Counter()
+        for name in names:
+            counts[name if name in counts or len(counts) < FIELDS else "others"] += 1
+        if counts:
+            self.found["fields"] = (counts.total(), [f"{name}: {count}" for name, count in counts.most_common()])
+
     def sentences(self) -> list[str]:
-        more = {code: "; ..." if count > len(places) else "" for code, (count, places) in self.found.items()}
-        return [f"{count} {LOSSES[code]} [{code}] ({'; '.join(places)}{more[code]})" for code, (count, places) in self.found.items()]
+        more = {code: "; ..." if count > len(places) and code != "fields" else "" for code, (count, places) in self.found.items()}
+        said = {code: LOSSES[code].format(**self.formats) for code in self.found}
+        return [f"{count} {said[code]} [{code}] ({'; '.join(places)}{more[code]})" for code, (count, places) in self.found.items()]
 
 
 @dataclass

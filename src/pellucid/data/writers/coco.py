@@ -8,14 +8,16 @@ from typing import Any
 
 from ...geometry.keypoints import default_sigmas
 from ...geometry.polygons import Polygons
+from ..readers.base import KEYS, read_yaml
 from .base import Item, Plan, Thing, Writer
 from .originals import CocoFiles
 
 # what is written anew; whatever else the file of a copy says is kept
-_LISTS = ("images", "annotations", "categories")
-_ANNOTATION = ("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "num_keypoints")
+LISTS = ("images", "annotations", "categories")
+IMAGE = ("id", "file_name", "width", "height")
+ANNOTATION = ("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "num_keypoints")
 _SAME = 1e-6  # of an area, what its way through single precision may change
-_CATEGORY = ("id", "name", "keypoints", "skeleton", "flip_idx")
+CATEGORY = ("id", "name", "keypoints", "skeleton", "flip_idx")
 
 
 class Coco(Writer):
@@ -36,7 +38,9 @@ class Coco(Writer):
         document = self.documents.setdefault(split, {"images": [], "annotations": [], "categories": self.categories()})
         height, width = item.size
         own = {"id": item.image_id, "file_name": item.name, "width": width, "height": height}
-        document["images"].append({**(self.files.image(item.index, item.row) if self.files else {}), **own})
+        known = self.files.image(item.index, item.row) if self.files else {}
+        self.lost.add("dropped", f"{item.name}: image id {known.get('id')!r}", int(isinstance(known.get("id"), str)))
+        document["images"].append({**known, **own})
         outlines = Polygons.from_rings([thing.outlines for thing in things]).coco(height, width)
         for thing, outline in zip(things, outlines, strict=True):
             old = self.files.annotation(item.index, thing.origin) if self.files else {}
@@ -44,7 +48,7 @@ class Coco(Writer):
             area = old.get("area")
             if isinstance(area, int | float) and abs(area - entry["area"]) <= _SAME * area:
                 entry["area"] = area
-            document["annotations"].append({**{key: value for key, value in old.items() if key not in _ANNOTATION}, **entry})
+            document["annotations"].append({**{key: value for key, value in old.items() if key not in ANNOTATION}, **entry})
 
     def number(self, split: str, name: str, old: object) -> object:
         """The id of an annotation where no other of its split has it, else None: numbered in the end."""
@@ -85,8 +89,10 @@ class Coco(Writer):
             flip = {} if self.points.flip is None else {"flip_idx": list(self.points.flip)}
             entries = [{**entry, **own, **flip} for entry in entries]
         olds = [self.files.category(self.indexes, entry["id"]) if self.files else {} for entry in entries]
+        silent = self.points is None and any(index.keypoints for index in self.indexes)  # points that no object has
+        anew = CATEGORY[:2] if silent else CATEGORY
         pairs = zip(olds, entries, strict=True)
-        return [{**{key: value for key, value in old.items() if key not in _CATEGORY}, **entry} for old, entry in pairs]
+        return [{**{key: value for key, value in old.items() if key not in anew}, **entry} for old, entry in pairs]
 
     def head(self, items: Sequence[Item]) -> dict[str, Any]:
         """What the files of these pictures say beside their lists: lists joined, of what differs otherwise the first is taken."""
@@ -95,7 +101,7 @@ class Coco(Writer):
         for file, index in indexes.items():
             assert self.files is not None
             for key, value in self.files.document(index).items():
-                if key in _LISTS or head.setdefault(key, value) == value:
+                if key in LISTS or head.setdefault(key, value) == value:
                     continue
                 if isinstance(value, list) and isinstance(head[key], list):
                     head[key] = head[key] + [entry for entry in value if entry not in head[key]]
@@ -111,6 +117,9 @@ class Coco(Writer):
                 entry["id"] = number
             document = {**self.head(plan[split]), **document}
             self.text(f"annotations/instances_{split}.json", json.dumps(document, ensure_ascii=False))
+        if self.files and self.dataset.source.is_file():
+            for key in read_yaml(self.dataset.source).keys() - set(KEYS):
+                self.lost.add("dropped", f"{self.dataset.source}: {key}")
         if self.points is not None:
             spec = self.points
             usual = default_sigmas(spec.points, 3, spec.names)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...geometry.keypoints import default_sigmas
-from ..readers.labelme import group_of, key_of, kind_of, label_of
+from ...geometry.keypoints import KeypointSpec, default_sigmas
+from ..readers.labelme import group_of, key_of, kind_of, label_of, ring_of
+from ..readers.place import bounds, rectangle
 from .base import LARGE, Item, Plan, Thing, Writer, joined, stem_of
 from .originals import LabelMeFiles
 
+SAME = 0.01  # pixels by which a shape may differ from the one that was read and count as unchanged
 _FORM = ("label", "points", "group_id", "shape_type", "flags")  # of a shape, written anew
 
 
@@ -24,7 +26,7 @@ class LabelMe(Writer):
     def __post_init__(self) -> None:
         columns = [index.columns["polygons"] for index in self.dataset.splits.values() if "polygons" in index.columns]
         self.outlined = any(len(column.values) for column in columns)  # a rectangle among outlines is read as one
-        self.files = LabelMeFiles(self.dataset.source) if self.dataset.format == "labelme" else None
+        self.files = LabelMeFiles() if self.dataset.format == "labelme" else None
 
     def picture(self, split: str, name: str) -> str:
         return f"{split}/{name}"
@@ -32,12 +34,12 @@ class LabelMe(Writer):
     def page(self, split: str, item: Item, things: list[Thing]) -> None:
         height, width = item.size
         old = self.files.page(item.index, item.row) if self.files else {}
-        shapes = [shape for number, thing in enumerate(things) for shape in self.shapes(item.name, number, thing)]
+        members = [self.shapes(item.name, number, thing) for number, thing in enumerate(things)]
         if old:
-            self.refill(item.name, old.get("shapes", []), things, shapes)
+            self.refill(item.name, old.get("shapes", []), things, members)
         document: dict[str, Any] = {
             **{"version": "5.5.0", "flags": {}, **old},
-            "shapes": shapes,
+            "shapes": [shape for own in members for shape in own],
             "imagePath": os.path.basename(item.name),
             "imageData": None,
             "imageHeight": height,
@@ -64,19 +66,19 @@ class LabelMe(Writer):
             for title, (x, y, seen) in zip(self.points.names, thing.points.tolist(), strict=True):
                 if seen:
                     found.append(_shape(title, "point", np.array(((x, y),)), number, {"hidden": True} if seen == 1 else {}))
+        if len(found) == 1:
+            found[0]["group_id"] = None
         return found
 
-    def refill(self, name: str, old: list[dict[str, Any]], things: list[Thing], shapes: list[dict[str, Any]]) -> None:
-        """Give the shapes of a copy back what theirs said in the old page: flags, description and the like."""
+    def refill(self, name: str, old: list[dict[str, Any]], things: list[Thing], members: list[list[dict[str, Any]]]) -> None:
+        """Give the shapes of a copy back what theirs said in the old page: flags, description and the like, unchanged ones their form."""
         keys = [key_of(shape, number) for number, shape in enumerate(old, 1)]
         points = [shape for shape in old if kind_of(shape) == "point"]
         free = max((group for group in map(group_of, old) if isinstance(group, int)), default=-1) + 1
-        members = [[shape for shape in shapes if shape["group_id"] == number] for number in range(len(things))]
-        for number, thing in enumerate(things):
+        for number, (thing, own) in enumerate(zip(things, members, strict=True)):
             if not thing.origin:
                 continue
             key = keys[thing.origin - 1]
-            own = members[number]
             rings = [shape for shape in own if shape["shape_type"] != "point"]
             olds = [shape for shape, other in zip(old, keys, strict=True) if other == key and kind_of(shape) != "point"]
             alike = len(olds) == len(rings)
@@ -86,7 +88,8 @@ class LabelMe(Writer):
                 same = [old for old in points if label_of(old) == shape["label"] and (group_of(old) in (None, key[1]))]
                 pairs += [(shape, same[0])] if shape["shape_type"] == "point" and same else []
             for shape, before in pairs:
-                shape.update({**_rest(before), "flags": {**_rest(before)["flags"], **shape["flags"]}})
+                shape.update({**_rest(before), "flags": {**_rest(before)["flags"], **shape["flags"]}, **_form(shape, before)})
+                self.lost.add("circles", name, int(kind_of(before) == "circle" and shape["shape_type"] == "polygon"))
             group = group_of(olds[0])
             for shape in own:
                 shape["group_id"] = group if group is not None else None if len(own) == 1 else free + number
@@ -97,8 +100,28 @@ class LabelMe(Writer):
             return
         spec = self.points
         self.text("keypoints.txt", "".join(name + "\n" for name in spec.names))
+        told = KeypointSpec.make(spec.points, 3, spec.names).flip
+        self.lost.add("mirrors", "keypoints.txt", 0 if spec.flip == told else spec.points)
         self.lost.add("skeleton", "keypoints.txt", len(spec.skeleton))
         self.lost.add("sigmas", "keypoints.txt", spec.points * (tuple(spec.sigmas) != tuple(default_sigmas(spec.points, 3, spec.names))))
+
+
+def _form(shape: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """How the shape before was drawn, where it is the same one; of a rectangle that was cut, the rectangle that is left."""
+    points = np.array(shape["points"])
+    try:
+        ring = points if shape["shape_type"] == "point" else ring_of(before)
+        given = np.array(before.get("points"), np.float64) if shape["shape_type"] == "point" else ring
+    except (TypeError, ValueError, OverflowError):
+        return {}
+    if shape["shape_type"] == "rectangle":
+        points = rectangle(bounds([points]))
+    if points.shape == given.shape and min(np.abs(way - given).max() for way in (points, points[::-1])) <= SAME:
+        return {"points": before["points"], "shape_type": before.get("shape_type")}
+    low, high = points.min(0), points.max(0)
+    if kind_of(before) == "rectangle" and len(points) == 4 and ((points == low) | (points == high)).all():
+        return {"points": [low.tolist(), high.tolist()], "shape_type": "rectangle"}
+    return {}
 
 
 def _rest(shape: dict[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ..findings import Log
 from ..index import Index
 from ..readers import coco, dota, labelme, voc
 
@@ -18,21 +16,10 @@ Fields = dict[str, Any]
 class DotaFiles:
     """Header lines and flags of label files."""
 
-    def __init__(self) -> None:
-        self.texts: dict[Path, Mapping[str, str]] = {}
-
     def page(self, index: Index, row: int) -> tuple[list[str], dict[int, str]]:
         """The lines before the rows of a picture, and the flag of each row by its line."""
-        if len(index.folders) < 2:
-            return [], {}
-        images, labels = index.folders
-        if labels not in self.texts:
-            self.texts[labels] = dota.label_files(labels)
-        label = dota.label_of(str(index.path(row)), images, self.texts[labels])
-        if label is None:
-            return [], {}
-        rows = dota.parse(Path(label))
-        return dota.header_of(Path(label)), {number: row.flag for number, row in rows if isinstance(row, dota.Row)}
+        path = index.page(row)
+        return dota.told_beside(path) if path else ([], {})
 
 
 class VocFiles:
@@ -48,26 +35,12 @@ class VocFiles:
 
 
 class LabelMeFiles:
-    """The pages of pictures; where they lie is looked up once."""
-
-    def __init__(self, source: Path) -> None:
-        self.source = source
-        self.places: dict[str, str] = {}
+    """The pages of pictures."""
 
     def page(self, index: Index, row: int) -> Fields:
         """The document of a picture, {} where it has none."""
-        if not self.places:
-            self.places = dict(self._places(index))
-        path = self.places.get(str(index.path(row)))
+        path = index.page(row)
         return labelme.document_of(path) if path else {}
-
-    def _places(self, index: Index) -> Iterator[tuple[str, str]]:
-        """(picture, page) of all splits, of two pages for one picture the first last."""
-        paths = [path for folder in index.folders if folder.is_dir() for path in labelme.jsons(folder)]
-        for path in reversed(paths):
-            page = labelme.page_of(path)
-            if not page.trouble:
-                yield labelme.picture_of(self.source, page, Log()), path
 
 
 class CocoFiles:
