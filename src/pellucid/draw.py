@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from .geometry import Boxes, Rle
 from .geometry.affine import scaling, translation
 from .geometry.keypoints import SHOWN, Keypoints
 from .geometry.masks import Masks
-from .geometry.polygons import Polygons, mask_rings
+from .geometry.polygons import Polygons
 from .geometry.rboxes import RBoxes
 from .types import Instances
 
@@ -23,6 +25,8 @@ FEW = 8  # objects in a picture beside which tags may be larger than what they n
 HIDDEN = 0.3  # of an object that a tag may cover
 GAP = 4  # pixels between the pictures of a sheet
 TINT = 90  # of 255: how much of a mask's colour lies over the picture
+NARROW = 3  # pixels of a space of small letters, under which words run together
+MARGIN = 3  # pixels around a mask that its blurred edge reaches into
 Color = tuple[int, int, int]
 Painter = Callable[[ImageDraw.ImageDraw, Any, Sequence[Color], int], None]
 
@@ -52,25 +56,25 @@ def paint_rboxes(pen: ImageDraw.ImageDraw, rboxes: RBoxes, colors: Sequence[Colo
 def paint_masks(pen: ImageDraw.ImageDraw, masks: Masks, colors: Sequence[Color], width: int) -> None:
     """The pixels of each mask tinted, its outline drawn."""
     for (crop, left, top), color in zip(masks.crops(), colors, strict=True):
-        _tint(pen, crop, left, top, color)
-        _outline(pen, mask_rings(crop, left, top), color, width)
+        _shade(pen, crop, left, top, color, width)
 
 
 def paint_codes(pen: ImageDraw.ImageDraw, codes: Rle, colors: Sequence[Color], width: int) -> None:
     """As `paint_masks`, from run-length codes."""
     for i, ((left, top, right, bottom), color) in enumerate(zip(codes.bounds().long().tolist(), colors, strict=True)):
         crop = codes[i : i + 1].decode()[0, top:bottom, left:right].numpy()
-        _tint(pen, crop, left, top, color)
-        _outline(pen, mask_rings(crop, left, top), color, width)
+        _shade(pen, crop, left, top, color, width)
 
 
 def paint_polygons(pen: ImageDraw.ImageDraw, polygons: Polygons, colors: Sequence[Color], width: int) -> None:
-    """The inside of each object tinted, its rings drawn."""
+    """As `paint_masks`; of what holds no pixel's centre its rings."""
     for i, color in enumerate(colors):
         own = polygons[i : i + 1]
         left, top, right, bottom = (int(side) for side in torch.cat((own.bounds()[0, :2].floor(), own.bounds()[0, 2:].ceil())))
-        _tint(pen, own.warp(translation(-left, -top)).rasterise(bottom - top, right - left)[0].numpy(), left, top, color)
-        _outline(pen, own.parts(0), color, width)
+        inside = own.warp(translation(-left, -top)).rasterise(bottom - top, right - left)[0].numpy()
+        _shade(pen, inside, left, top, color, width)
+        if not inside.any():
+            _outline(pen, own.parts(0), color, width)
 
 
 def paint_keypoints(pen: ImageDraw.ImageDraw, keypoints: Keypoints, colors: Sequence[Color], width: int) -> None:
@@ -85,9 +89,26 @@ def paint_keypoints(pen: ImageDraw.ImageDraw, keypoints: Keypoints, colors: Sequ
             pen.ellipse((x - reach, y - reach, x + reach, y + reach), fill=color, outline=_ink(color))
 
 
-def _tint(pen: ImageDraw.ImageDraw, inside: np.ndarray, left: int, top: int, color: Color) -> None:
-    if inside.size:
-        pen.bitmap((left, top), Image.fromarray(inside.astype(np.uint8) * TINT), fill=color)
+def _shade(pen: ImageDraw.ImageDraw, inside: np.ndarray, left: int, top: int, color: Color, width: int) -> None:
+    """Tint the pixels of a mask (h, w) bool, and draw a line along the inner side of its edge, both without stairs.
+
+    The edge is where the mask, blurred by one pixel, is half there: how far a pixel is from it is read off the blurred value. What is too
+    thin to have such an edge is all line.
+    """
+    if not inside.any():
+        return
+    whole = Image.fromarray(np.pad(inside, MARGIN).astype(np.uint8) * 255)
+    soft = whole.filter(ImageFilter.GaussianBlur(1))
+    for table, within in ((_TINTS, None), (_lines(max(1, width // 2)), whole)):
+        shown = soft.point(table)
+        if within is not None and soft.getextrema()[1] < 128:
+            shown = within
+        pen.bitmap((left - MARGIN, top - MARGIN), shown, fill=color)
+
+
+def _lines(width: int) -> list[int]:
+    """Of each blurred value how much of the line is seen there."""
+    return [round(255 * min(max(1.2 * (width / 2 + 0.5 - abs(far - width / 2)) - 0.1, 0), 1)) for far in _FAR]
 
 
 def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color, width: int) -> None:
@@ -96,6 +117,8 @@ def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color
         pen.line([*points, points[0]], fill=color, width=max(1, width // 2), joint="curve")
 
 
+_FAR = [NormalDist().inv_cdf(min(max(value / 255, 1e-6), 1 - 1e-6)) for value in range(256)]  # pixels into a mask, by its blurred value
+_TINTS = [round(TINT * min(max(far + 0.5, 0), 1)) for far in _FAR]
 PAINTERS: dict[type, Painter] = {
     Boxes: paint_boxes,
     RBoxes: paint_rboxes,
@@ -168,9 +191,20 @@ def contact_sheet(
     step = tile + GAP
     sheet = Image.new("RGB", (columns * step - GAP, rows * step - GAP), (255, 255, 255))
     for number, (small, gain) in enumerate(map(_fitted, images, repeat(tile))):
-        drawn = draw(small, instances[number].warp(scaling(gain, gain)), names, labels)
+        drawn = draw(small, resized(instances[number], gain), names, labels)
         sheet.paste(Image.fromarray(drawn), (number % columns * step, number // columns * step))
     return sheet
+
+
+def resized(instances: Instances, gain: float) -> Instances:
+    """The objects on their picture after it was made `gain` times as large; codes that grow get smooth edges in place of larger pixels."""
+    if gain > 1:
+        smooth = {
+            name: Masks.of_cells(shape[i : i + 1].decode()[0].numpy() for i in range(len(shape))) if isinstance(shape, Rle) else shape
+            for name, shape in instances.shapes.items()
+        }
+        instances = replace(instances, shapes=smooth)
+    return instances.warp(scaling(gain, gain))
 
 
 def _fitted(image: np.ndarray, tile: int) -> tuple[np.ndarray, float]:
@@ -189,6 +223,7 @@ class _Tags:
         self.pen = pen
         self.size = size
         self.font = font
+        self.space = "  " if self.pen.textlength(" ", font) < NARROW else " "
         self.boxes = boxes
         self.most = HIDDEN * (boxes[:, 2:] - boxes[:, :2]).clip(1).prod(1)  # square pixels of each that a tag may cover
         self.taken = np.zeros((0, 4))
@@ -196,6 +231,7 @@ class _Tags:
     def place(self, words: Sequence[str], box: Sequence[float], color: Color, small: bool) -> None:
         """Draw the first of `words` that has room above, inside or below the box; nothing if none has. `small`: no larger than the box."""
         for text in words:
+            text = text.replace(" ", self.space)
             left, top, right, bottom = self.pen.textbbox((0, 0), text, font=self.font)
             pad = max(1, round((bottom - top) / 5))
             width, height = right - left + 2 * pad, bottom - top + 2 * pad

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from torch.nn.functional import interpolate
 
 from pellucid.geometry import Letterbox
-from pellucid.geometry.affine import about, rotation, scaling
+from pellucid.geometry.affine import about, rotation, scaling, translation
 from pellucid.geometry.masks import Masks, pack_bits, unpack_bits
 from pellucid.geometry.polygons import Polygons
 from pellucid.geometry.rings import ring_areas
@@ -194,3 +194,29 @@ def test_bits_come_back():
     assert packed.shape == (3, 5, 3)
     assert packed[0, 0, 0] == sum(128 >> i for i in range(8) if masks[0, 0, i])
     assert torch.equal(unpack_bits(packed)[..., :20], masks)
+
+
+@given(bits=hnp.arrays(bool, hnp.array_shapes(min_dims=3, max_dims=3, max_side=7)))
+@settings(max_examples=60, deadline=None)
+def test_bits_keep_their_cells_however_smooth_their_edges(bits):
+    masks = Masks.of_cells(bits, 3)
+    assert len(masks) == len(bits)
+    full = masks.dense(3 * bits.shape[1], 3 * bits.shape[2]).numpy()
+    assert (full[:, 1::3, 1::3] == bits).all()
+    moved = masks.warp(translation(2, 1))[1:].dense(3 * bits.shape[1] + 1, 3 * bits.shape[2] + 2).numpy()
+    assert (moved[:, 1:, 2:] == full[1:]).all()
+
+
+def test_no_bits_are_no_masks():
+    assert len(Masks.of_cells([])) == 0
+    assert Masks.of_cells([np.zeros((4, 5), bool)]).dense(4, 5).sum() == 0
+    assert torch.equal(Masks.of_cells([np.ones((4, 5), bool)]).dense(4, 5), torch.ones(1, 4, 5, dtype=torch.bool))
+
+
+def test_smooth_bits_are_nearer_to_what_they_were_taken_from():
+    def disc(radius, size):
+        return np.hypot(*(np.mgrid[:size, :size] + 0.5 - size / 2)) <= radius
+
+    smooth = Masks.of_cells(disc(10, 32)[None], 4).dense(128, 128)[0].numpy()
+    stairs = disc(10, 32).repeat(4, 0).repeat(4, 1)
+    assert 0 < (smooth != disc(40, 128)).sum() < 0.6 * (stairs != disc(40, 128)).sum()

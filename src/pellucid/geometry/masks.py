@@ -5,7 +5,7 @@ Also targets on such a grid: one bit a cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from .rings import Runs
 from .rle import Rle
 
 _BLOCK = 64  # large objects whose whole grids are in memory at once
+_LEAST, _ALONE = 0.1, 0.25  # of a bit's logit, at most 1, and what is added for a cell that all others around it contradict
 _SMALL = 2048  # cells up to which an object's window is computed alone
 
 
@@ -97,6 +98,23 @@ class Masks:
         start = _starts(windows[:, 2] * windows[:, 3])
         return cls(boxes, torch.cat([prototypes.new_zeros(0), *values]), start, windows, grid.expand(len(boxes), 3, 3))
 
+    @classmethod
+    def of_cells(cls, cells: Iterable[np.ndarray], stride: float = 1.0) -> Masks:
+        """Masks of bits (h, w), one grid an object, with smooth edges: each cell's centre is filled or not as its bit says.
+
+        Between the centres lies where a blurred copy changes its sign, so that no stairs are seen however large the cells are drawn.
+        """
+        parts = [_smooth(bits) for bits in cells]
+        values, windows, boxes = zip(*parts, strict=True) if parts else ((), (), ())
+        grid = torch.diag(torch.tensor([1 / stride, 1 / stride, 1.0], dtype=torch.float64))
+        return cls(
+            torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4) * stride,
+            torch.from_numpy(np.concatenate([np.zeros(0, np.float32), *(part.reshape(-1) for part in values)])),
+            _starts(torch.tensor([part.size for part in values], dtype=torch.int64)),
+            torch.tensor(windows, dtype=torch.int64).reshape(-1, 4),
+            grid.expand(len(parts), 3, 3),
+        )
+
     def crops(self) -> Iterator[tuple[np.ndarray, int, int]]:
         """Of each object the pixels that its box can hold, (h, w) bool, and where they begin: left, top. One at a time."""
         edges = np.ceil(self.boxes.double().numpy() - 0.5).astype(np.int64)  # pixels whose centre is in [low, high)
@@ -138,6 +156,26 @@ def unpack_bits(packed: Tensor) -> Tensor:
     """(..., w / 8) uint8 -> (..., w) bool, on any device."""
     shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=packed.device)
     return ((packed[..., None] >> shifts) & 1).bool().flatten(-2)
+
+
+def _smooth(bits: np.ndarray) -> tuple[np.ndarray, tuple[int, ...], tuple[float, ...]]:
+    """Logits of bits (h, w) with their signs, their window, and the box in which they can be positive, in cells."""
+    height, width = bits.shape
+    rows, columns = np.flatnonzero(bits.any(1)), np.flatnonzero(bits.any(0))
+    if not len(rows):
+        return np.full((1, 1), -1, np.float32), (0, 0, 1, 1), (0.0, 0.0, 0.0, 0.0)
+    (left, top), (right, bottom) = (columns[0], rows[0]), (columns[-1] + 1, rows[-1] + 1)
+    x, y = max(left - 1, 0), max(top - 1, 0)
+    part = bits[y : bottom + 1, x : right + 1]
+    signs = np.where(part, np.float32(1), np.float32(-1))
+    blurred = np.pad(signs, 2, mode="edge")
+    for _ in range(2):
+        blurred = (blurred[:-2] + 2 * blurred[1:-1] + blurred[2:]) / 4
+        blurred = (blurred[:, :-2] + 2 * blurred[:, 1:-1] + blurred[:, 2:]) / 4
+    agreed = signs * blurred
+    box = (max(left - 0.5, 0), max(top - 0.5, 0), min(right + 0.5, width), min(bottom + 0.5, height))
+    logits = signs * np.maximum(agreed, _LEAST - _ALONE * agreed.clip(max=0))
+    return logits, (int(x), int(y), part.shape[1], part.shape[0]), tuple(float(side) for side in box)
 
 
 def _windows(boxes: Tensor, height: int, width: int, stride: float) -> Tensor:

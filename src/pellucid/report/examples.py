@@ -13,9 +13,8 @@ from PIL import Image
 
 from ..data.images import read_image
 from ..data.index import Index
-from ..draw import Color, draw
+from ..draw import Color, draw, resized
 from ..evaluate.confusion import ignored_of, match, overlaps
-from ..geometry.affine import scaling
 from ..results.preview import telling_shapes
 from ..train.folder import whole_file
 from ..types import Instances
@@ -96,5 +95,5 @@ def small_picture(image: np.ndarray, objects: Instances, index: Index, colors: l
     gain = SIDE / max(image.shape[:2])
     size = tuple(max(1, round(side * gain)) for side in image.shape[1::-1])
     small = Image.fromarray(np.ascontiguousarray(image)).resize(size, Image.Resampling.BILINEAR)
-    objects = telling_shapes(replace(objects, ignore=None)).warp(scaling(gain, gain))
+    objects = resized(telling_shapes(replace(objects, ignore=None)), gain)
     return Image.fromarray(draw(np.asarray(small), objects, index.names, len(index.names) > 1, colors))

@@ -14,11 +14,9 @@ from ..data.index import Index, distinct_names
 from ..draw import contact_sheet
 from ..evaluate.run import Scores
 from ..geometry import Boxes, Shape
-from ..geometry.affine import scaling
 from ..geometry.keypoints import Keypoints
-from ..geometry.masks import unpack_bits
+from ..geometry.masks import Masks, unpack_bits
 from ..geometry.rboxes import RBoxes
-from ..geometry.rle import Rle
 from ..results.preview import telling_shapes
 from ..types import Batch, Instances
 from .charts import heat_map, label_plot, line_chart, training_curves
@@ -74,7 +72,7 @@ TAUGHT: Mapping[str, Callable[[torch.Tensor], Shape]] = {  # from the rows of `T
     "boxes": Boxes,
     "rboxes": RBoxes,
     "keypoints": lambda rows: Keypoints(rows, None),
-    "masks": lambda rows: Rle.of_masks(unpack_bits(rows)).warp(scaling(MASK_STRIDE, MASK_STRIDE)),
+    "masks": lambda rows: Masks.of_cells(unpack_bits(rows).numpy(), MASK_STRIDE),
 }
 
 
