@@ -99,10 +99,8 @@ def _shade(pen: ImageDraw.ImageDraw, inside: np.ndarray, left: int, top: int, co
         return
     whole = Image.fromarray(np.pad(inside, MARGIN).astype(np.uint8) * 255)
     soft = whole.filter(ImageFilter.GaussianBlur(1))
-    for table, within in ((_TINTS, None), (_lines(max(1, width // 2)), whole)):
-        shown = soft.point(table)
-        if within is not None and soft.getextrema()[1] < 128:
-            shown = within
+    edge = whole if np.asarray(soft).max() < 128 else soft.point(_lines(max(1, width // 2)))
+    for shown in (soft.point(_TINTS), edge):
         pen.bitmap((left - MARGIN, top - MARGIN), shown, fill=color)
 
 
