@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -15,7 +16,7 @@ from pellucid.data import open_dataset
 from pellucid.data.readers import read_dataset
 from pellucid.data.tile_files import write_tiles
 from pellucid.data.tiles import Tiles, TileSet, Window, cut, merge, windows
-from pellucid.errors import UsageError
+from pellucid.errors import PellucidWarning, UsageError
 from pellucid.geometry import Boxes
 from pellucid.geometry.keypoints import Keypoints
 from pellucid.geometry.masks import Masks
@@ -230,6 +231,40 @@ def test_yolo_tiles(tmp_path):
     assert found.labels.tolist() == [1, 1]
     assert found.shapes["rboxes"].data[0].tolist() == pytest.approx([40, 30, 30, 10, 0.4], abs=1e-3)
     assert codes(data.all_findings()).keys() <= {"class-absent", "ignored"}
+
+
+def test_tiles_of_dota_keep_first_corners_degrees_and_header_lines(tmp_path):
+    """Corners begin where the file began, run as they ran there, and stay difficult to the stated degree."""
+    rows = [
+        "30 10 30 20 10 20 10 10 ship 2",
+        "8 40 20 40 20 34 8 34 ship 0",
+        "12 50 12 60 30 60 30 50 ship",
+        "60 30 75 45 65 55 50 40 ship 2",
+    ]
+    lines = ["imagesource:GoogleEarth", "gsd:0.146", *rows, "40 5 140 5 140 20 40 20 ship 1", "40 60 140 60 140 80 40 80 ship 0"]
+    for split in ("train", "val"):
+        photo(tmp_path / "whole" / split / "images/a.png")
+        text(tmp_path / "whole" / split / "labelTxt/a.txt", "\n".join(lines))
+    write_tiles(tmp_path / "whole", tmp_path / "tiles", tile=90, overlap=20, visible=0.7)
+    told = (tmp_path / "tiles/train/labelTxt/a__0_0.txt").read_text().replace(".000", "").splitlines()
+    assert told[:2] == lines[:2]
+    assert told[2:6] == [rows[0], rows[1], f"{rows[2]} 0", rows[3]]
+    assert told[6:] == [lines[6], f"{lines[7][:-1]}1"], "half of an object is to be ignored"
+    right = (tmp_path / "tiles/train/labelTxt/a__60_0.txt").read_text().replace(".000", "").splitlines()
+    assert right == [*lines[:2], "0 30 15 45 5 55 -10 40 ship 2", "-20 5 80 5 80 20 -20 20 ship 1", "-20 60 80 60 80 80 -20 80 ship 0"]
+
+
+def test_tiles_of_yolo_keep_first_corners_and_the_keys_of_others(tmp_path):
+    photo(tmp_path / "whole/images/train/a.jpg", 40, 30)
+    text(tmp_path / "whole/labels/train/a.txt", "0 .5 .25 .5 .5 .25 .5 .25 .25\n")
+    source = text(tmp_path / "whole/data.yaml", "train: images/train\nnames: [ship]\nlicense: CC0\n")
+    write_tiles(source, tmp_path / "tiles", tile=80, overlap=20, visible=0.7)
+    numbers = [float(field) for field in (tmp_path / "tiles/labels/train/a__0_0.txt").read_text().split()]
+    assert numbers == [0, 0.5, 0.25, 0.5, 0.5, 0.25, 0.5, 0.25, 0.25]
+    assert yaml.safe_load((tmp_path / "tiles/data.yaml").read_text())["license"] == "CC0"
+    text(source, source.read_text() + "maker: !!python/name:os.system x\n")
+    with pytest.warns(PellucidWarning, match=r"expected plain values in YAML .*None of its keys"):
+        write_tiles(source, tmp_path / "more", tile=80, overlap=20, visible=0.7)
 
 
 def test_pictures_of_one_name_have_tiles_of_their_own(tmp_path):

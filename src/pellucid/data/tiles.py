@@ -55,6 +55,11 @@ def cut(objects: Instances, places: Sequence[Window], visible: float = VISIBLE) 
 
     An object of which a tile shows less than `visible` of the best view that any tile has of it is to be ignored there.
     """
+    return [part for part, _ in cut_rows(objects, places, visible)]
+
+
+def cut_rows(objects: Instances, places: Sequence[Window], visible: float = VISIBLE) -> list[tuple[Instances, Tensor]]:
+    """As `cut`, each with the places (m,) of its objects among those of the picture."""
     moved = [objects.warp(translation(-place.left, -place.top)) for place in places]
     share = torch.stack([part.visible(place.height, place.width) for part, place in zip(moved, places, strict=True)])  # (tiles, n)
     partial = share < visible * share.amax(0)
@@ -63,7 +68,8 @@ def cut(objects: Instances, places: Sequence[Window], visible: float = VISIBLE) 
     for part, place, seen, less in zip(moved, places, share, partial, strict=True):
         clipped = replace(part.clip(place.height, place.width).tighten(place.height, place.width), ignore=ignored | less)
         bounds = clipped.shapes["boxes"].bounds()
-        found.append(clipped[(seen > 0) & (bounds[:, 2:] > bounds[:, :2]).all(-1)])
+        shown = (seen > 0) & (bounds[:, 2:] > bounds[:, :2]).all(-1)
+        found.append((clipped[shown], shown.nonzero()[:, 0]))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 
 import numpy as np
 import yaml
@@ -81,8 +82,12 @@ class Yolo(Writer):
             others = other_keys(self.dataset.source) if self.dataset.format == "yolo" else {}
         except DataError as error:
             self.lost.add("dropped", str(error))
-        kept = yaml.safe_dump(others, allow_unicode=True, sort_keys=False) if others else ""
-        self.text("data.yaml", "\n".join(lines) + "\n" + kept)
+        self.text("data.yaml", "\n".join(lines) + "\n" + as_yaml(others))
+
+
+def as_yaml(others: Mapping[str, object]) -> str:
+    """The lines of what a YAML says that nothing here reads."""
+    return yaml.safe_dump(dict(others), allow_unicode=True, sort_keys=False) if others else ""
 
 
 def corners_of(writer: Writer, name: str, thing: Thing) -> np.ndarray:
