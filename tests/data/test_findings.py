@@ -111,6 +111,8 @@ MAKERS = {
     "label-unreadable": broken_page,
     "label-without-image": changed(lambda r: text(r / "labels/train/lost.txt", ROW)),
     "label-twice": changed(lambda r: text(r / "images/train/a.txt", ROW)),
+    "label-spelled": changed(lambda r: (r / "labels/train/a.txt").rename(r / "labels/train/A.TXT")),
+    "label-cases": changed(lambda r: text(r / "labels/train/A.TXT", ROW)),
     "label-shared": changed(lambda r: picture(r / "images/train/a.png")),
     "file-beside": None,  # a task reads the file that it needs: see test_copies
     "labels-beside": changed(lambda r: (r / "labels/train/a.txt").rename(r / "images/train/a.txt")),

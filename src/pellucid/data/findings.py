@@ -27,6 +27,8 @@ CODES: dict[str, tuple[str, str]] = {
     "label-unreadable": ("error", "label file(s) cannot be read; left out with their images"),
     "label-without-image": ("error", "label file(s) have no image; left out"),
     "label-twice": ("warning", "image(s) have a label file in the labels folder and one beside them; the former is used"),
+    "label-spelled": ("warning", "image(s) have a label file whose name differs from theirs in capitals; used"),
+    "label-cases": ("warning", "image(s) have several label files whose names differ in capitals alone; one is used"),
     "label-shared": ("warning", "image(s) have their label file in common with another of the same name; its rows count for each"),
     "labels-beside": ("note", "image(s) have their label file beside them; used"),
     "label-missing": ("note", "image(s) have no label file; taken as images without objects"),

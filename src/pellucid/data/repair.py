@@ -22,6 +22,8 @@ REPAIRS: dict[str, str] = {
     "class-id": "left out",
     "image-twice": "written once",
     "label-twice": "the label file of the labels folder is kept",
+    "label-spelled": "named as its picture",
+    "label-cases": "the one that is used is kept",
     "label-shared": "each has a label file of its own",
     "labels-beside": "moved to the labels folder",
     "label-missing": "given an empty label",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...rules import did_you_mean
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
 from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, splits_of, walk
+from .labels import Stems, Texts, say_capitals, stem_of
 from .place import Canvas, Drawn, bounds
 
 DELIVERS = ("boxes", "rboxes")
@@ -142,17 +143,22 @@ def _texts(folder: Path | None) -> Iterator[str]:
         yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".txt"))
 
 
-def label_files(folder: Path | None) -> dict[str, str]:
-    """Label files by their path without suffix, and by their mere name where only one has it."""
-    found = {os.path.relpath(path[:-4], folder): path for path in _texts(folder)}
-    count = Counter(map(os.path.basename, found))
-    return {os.path.basename(stem): path for stem, path in found.items() if count[os.path.basename(stem)] == 1} | found
+class Labels:
+    """Label files by their path below a folder, else by their mere name where only one has it."""
 
+    def __init__(self, folder: Path | None, pictures: Iterable[str]) -> None:
+        """`pictures`: all of the split, below their folder."""
+        self.folder, self.stems, self.names = folder, Stems(pictures), Stems(map(os.path.basename, pictures))
+        self.files = [os.path.relpath(path, folder) for path in _texts(folder)]
+        plain = [(os.path.basename(stem_of(file)), file) for file in self.files]
+        count = Counter(name for name, _ in {(name, stem_of(file)) for name, file in plain})
+        self.texts = Texts((stem_of(file), file) for file in self.files)
+        self.plain = Texts((name, file) for name, file in plain if count[name] == 1)
 
-def label_of(picture: str, images: Path, texts: Mapping[str, str]) -> str | None:
-    """The label file of a picture in the folder `images`."""
-    stem = os.path.splitext(os.path.relpath(picture, images))[0]
-    return texts.get(stem) or texts.get(os.path.basename(stem))
+    def of(self, picture: str) -> list[str]:
+        """The label files of a picture below the folder of pictures, the one that counts first."""
+        stem = stem_of(picture)
+        return self.texts.of(stem, self.stems) or self.plain.of(os.path.basename(stem), self.names)
 
 
 def told_beside(file: Path) -> tuple[list[str], dict[int, str]]:
@@ -196,18 +202,23 @@ class _Reader:
         self.rows = self.refused = 0
 
     def read(self) -> Index:
-        texts = label_files(self.where.labels)
-        used = set()
-        for path in self._images():
-            label = label_of(path, self.where.images, texts)
-            if label is not None:
-                self.log.add("label-shared", path, label, int(label in used))
-                used.add(label)
+        pictures = [os.path.relpath(path, self.where.images) for path in self._images()]
+        labels = Labels(self.where.labels, pictures)
+        used: set[str] = set()
+        others: set[str] = set()
+        for picture in pictures:
+            path, found, label = os.path.join(self.where.images, picture), labels.of(picture), None
+            if found:
+                label = os.path.join(labels.folder or "", found[0])
+                say_capitals(self.log, path, stem_of(picture), found)
+                self.log.add("label-shared", path, label, int(found[0] in used))
+                used.add(found[0])
+                others.update(found[1:])
             self._image(path, label)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(self.where.images), self.log)
-        for label in sorted(set(texts.values()) - used):
-            self.log.add("label-without-image", label)
+        for file in sorted(set(labels.files) - used - others):
+            self.log.add("label-without-image", os.path.join(labels.folder or "", file))
         if not used:
             self.log.add("labels-none", self.split, f"looked in {self.where.labels}" if self.where.labels else "there is no labelTxt")
         if self.refused and self.refused == self.rows:

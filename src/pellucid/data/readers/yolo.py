@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...geometry.keypoints import KeypointSpec
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
 from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, root_of, splits_of, walk
+from .labels import Stems, Texts, say_capitals
 from .place import Canvas
 from .yolo_plain import read_plain
 from .yolo_rows import READERS, RowError, parse, points_of
@@ -77,7 +78,8 @@ class Listing:
     """Names in one folder."""
 
     images: tuple[str, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)  # name with .txt in small letters -> the name
+    texts: Texts
+    stems: Stems  # of the pictures
     twins: frozenset[str] = frozenset()  # names that several pictures have, less their suffixes
 
 
@@ -174,17 +176,16 @@ class _Split:
             try:
                 self.listings[folder] = _listing(os.listdir(folder))
             except OSError:
-                self.listings[folder] = Listing(())
+                self.listings[folder] = _listing(())
         return self.listings[folder]
 
     def _label(self, path: str) -> str | None:
         """The label file of a picture, or None."""
         folder, name = os.path.split(path)
-        stem = os.path.splitext(name)[0]
-        text = f"{stem}.txt"
+        stem, pictures = os.path.splitext(name)[0], self._list_folder(folder)
         labels = label_folder(folder)
-        own = labels is not None and text in self._list_folder(labels).texts
-        beside = text in self._list_folder(folder).texts
+        own = self._list_folder(labels).texts.of(stem, pictures.stems) if labels else []
+        beside = pictures.texts.of(stem, pictures.stems)
         if own and beside:
             self.log.add("label-twice", path)
         elif beside:
@@ -194,8 +195,10 @@ class _Split:
             return None
         self.labelled += 1
         place = labels if own and labels else folder
-        found = os.path.join(place, self._list_folder(place).texts[text])
-        if stem in self._list_folder(folder).twins:
+        found = os.path.join(place, (own or beside)[0])
+        if own != [f"{stem}.txt"]:
+            say_capitals(self.log, path, stem, own or beside)
+        if stem in pictures.twins:
             self.log.add("label-shared", path, found, int(found in self.shared))
             self.shared.add(found)
         return found
@@ -263,20 +266,19 @@ class _Split:
             labels = label_folder(folder)
             if labels is None or labels not in self.listings:
                 continue
-            stems = {os.path.splitext(name)[0] for name in os.listdir(folder)}
-            for text in sorted(self.listings[labels].texts.values()):
-                if text[:-4] not in stems and text.lower() not in _NOT_LABELS:
+            names = os.listdir(folder)
+            stems, alike = {os.path.splitext(name)[0] for name in names}, Stems(names)
+            for text in self.listings[labels].texts.files():
+                if text[:-4] not in stems and text[:-4] not in alike and text.lower() not in _NOT_LABELS:
                     self.log.add("label-without-image", os.path.join(labels, text))
 
 
 def _listing(names: Iterable[str]) -> Listing:
     names = list(names)
     images = tuple(filter(is_image, names))
-    texts = {name[:-4] + ".txt": name for name in names if name[-4:] != ".txt" and name[-4:].lower() == ".txt"}
-    texts |= {name: name for name in names if name[-4:] == ".txt"}
     stems = [os.path.splitext(name)[0] for name in images]
     twins = (stem for stem, count in Counter(stems).items() if count > 1) if len(set(stems)) < len(stems) else ()
-    return Listing(images, texts, frozenset(twins))
+    return Listing(images, Texts.among(names), Stems(images), frozenset(twins))
 
 
 def label_folder(folder: str) -> str | None:
