@@ -9,7 +9,7 @@ from pellucid.data.findings import CODES, Log, settle
 from pellucid.data.samples import sample_path
 from pellucid.errors import DataError, PellucidWarning, UsageError
 
-from .make import codes, text, yolo
+from .make import codes, text, voc, voc_object, yolo
 
 ROW = "0 0.5 0.5 0.5 0.5\n"
 
@@ -74,6 +74,15 @@ def test_json_has_stable_keys(tmp_path):
 def test_an_opened_set_can_be_checked(tmp_path):
     data = open_dataset(yolo(tmp_path, {"train": {"a": ROW}, "val": {"v": ROW}}))
     assert doctor.check(data).to_dict() == doctor.check(tmp_path).to_dict()
+
+
+@pytest.mark.parametrize(("name", "told"), [("tre", True), ("Treee", True), ("tree2", False), ("car", False)])
+def test_a_class_of_one_split_that_is_nearly_another_is_doubted(name, told, tmp_path):
+    voc(tmp_path, {"train": {"a": voc_object("tree", 5, 5, 20, 20)}, "val": {"v": voc_object(name, 5, 5, 20, 20)}})
+    report = doctor.check(tmp_path)
+    places = {finding.split: finding.places for finding in report.findings if finding.code == "class-absent"}
+    hint = ": is it the class {!r} misspelt?" if told else ""
+    assert places == {"train": (name + hint.format("tree"),), "val": ("tree" + hint.format(name),)}
 
 
 def test_a_set_that_cannot_be_trained_on_is_not_clean(tmp_path):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -171,8 +173,16 @@ def _look(split: str, index: Index, imgsz: int) -> tuple[Finding, ...]:
     for position in repeats(rows, index):
         log.add("duplicate", index.path(rows[position]))
     for position in np.flatnonzero(index.class_counts() == 0):
-        log.add("class-absent", index.names[position])
+        log.add("class-absent", index.names[position], _misspelt(index.names[position], index.names))
     return log.findings()
+
+
+def _misspelt(name: str, names: Sequence[str]) -> str:
+    """A reason to doubt that a class is one of its own: another is spelled nearly the same, but for its digits."""
+    letters = {other: re.sub(r"\d+", "", other).lower() for other in names if other != name}
+    own = re.sub(r"\d+", "", name).lower()
+    near = get_close_matches(own, [other for other in letters.values() if other != own], 1, 0.8)
+    return f"is it the class {next(other for other in letters if letters[other] == near[0])!r} misspelt?" if near else ""
 
 
 def repeats(rows: np.ndarray, index: Index) -> np.ndarray:
