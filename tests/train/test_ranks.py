@@ -34,12 +34,12 @@ def pictures(name: str, rows: list[int]) -> Batch:
     return Batch(torch.stack(pixels), targets, tuple(ImageMeta(row, row, "", SIZE, SIZE) for row in rows))
 
 
-def step_of(name: str, window: int) -> TrainStep:
+def step_of(name: str, window: int, device: str = "cpu", capture: str = "none") -> TrainStep:
     torch.manual_seed(0)
     task = TASKS[name]()
     model = build("n", NC, task.stems, task.shared, task.training_only).eval()  # BatchNorm by its running statistics: no split changes them
-    config = TrainConfig(model=f"{name}-n", data="none", accumulate=window, warmup_epochs=0, clip_norm=0)
-    step = TrainStep(model, task, config, NC, "32", 100)
+    config = TrainConfig(model=f"{name}-n", data="none", accumulate=window, warmup_epochs=0, clip_norm=0, capture=capture)
+    step = TrainStep(model.to(device), task, config, NC, "32", 100)
     step.share.fill_(SHARE)
     return step
 
@@ -78,13 +78,16 @@ def one_rank(rank: int, world: int, port: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.spawn(one_rank, (2, port, str(folder)), nprocs=2)
+    multiprocessing.spawn(one_rank, (2, free_port(), str(folder)), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
