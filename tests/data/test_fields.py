@@ -284,3 +284,47 @@ def test_circles_and_shapes_without_area_are_counted(to, tmp_path):
     assert counted(report) == {"shape/flags/round": 2}
     with pytest.raises(DataError, match="shape-type"):
         convert(tmp_path / "old", tmp_path / "more", to, strict=True)
+
+
+def test_what_a_format_can_hold_of_four_corners_stays_in_their_order(tmp_path):
+    row = "30 10 30 20 10 20 10 10 ship 0"  # begins at the upper right, runs clockwise
+    dota(tmp_path / "old", {"train": {"a": row}, "val": {"v": row}})
+    for middle in ("coco", "labelme", "yolo"):
+        assert convert(tmp_path / "old", tmp_path / middle, middle, strict=True).lost == {}
+        needs = ("boxes", "rboxes") if middle == "yolo" else None
+        assert convert(tmp_path / middle, tmp_path / f"{middle}-dota", "dota", needs, strict=True).lost == {}
+        assert (tmp_path / f"{middle}-dota/train/labelTxt/a.txt").read_text().replace(".000", "") == row + "\n"
+
+
+def test_degrees_and_masks_of_voc(tmp_path):
+    one = voc_object("cat", 6, 5, 30, 20, 2)
+    root = voc(tmp_path / "old", {"train": {"a": one}, "val": {"v": one}})
+    assert convert(root, tmp_path / "copy", "voc", strict=True).lost == {}
+    assert "<difficult>2</difficult>" in (tmp_path / "copy/Annotations/a.xml").read_text()
+    text(root / "SegmentationClass/a.png", "")
+    assert counted(convert(root, tmp_path / "coco", "coco")) == {"object/difficult": 2, "SegmentationClass": 1}
+    with pytest.raises(DataError, match=r"1 dropped: .*SegmentationClass.a\.png"):
+        convert(root, tmp_path / "more", "voc", strict=True)
+
+
+def test_lists_and_odd_values_of_labelme_stay_in_a_copy(tmp_path):
+    ring = {"label": "cat", "points": [[5, 5], [30, 8], [20, 30]], "shape_type": "polygon"}
+    shapes = [{**ring, "flags": ["a"], "group_id": 1.5}, {**ring, "flags": {"difficult": "yes"}, "group_id": 0}]
+    for stem in ("train", "val"):
+        labelme(tmp_path / "old", stem, stem, shapes, flags=["b"])
+    lists = {"labels.txt": "__ignore__\n_background_\ncat\ndog\n", "keypoints.txt": "left_eye\nnose\n"}
+    for name, lines in lists.items():
+        text(tmp_path / "old" / name, lines)
+    assert convert(tmp_path / "old", tmp_path / "copy", "labelme", strict=True).lost == {}
+    assert json.loads((tmp_path / "copy/val/val.json").read_text())["shapes"] == shapes
+    assert {name: (tmp_path / "copy" / name).read_text() for name in lists} == lists
+    found = counted(convert(tmp_path / "old", tmp_path / "coco", "coco"))
+    assert found == {"flags": 2, "shape/flags": 2, "shape/flags/difficult": 2, "shape/group_id": 4}
+
+
+def test_elements_without_end_are_no_page(tmp_path):
+    one = voc_object("cat", 6, 5, 30, 20)
+    root = voc(tmp_path / "old", {"train": {"a": one + "<a>" * 3000 + "</a>" * 3000, "b": one}, "val": {"v": one + "<a><b>c</b></a>"}})
+    with pytest.warns(PellucidWarning, match=r"label file\(s\) cannot be read.*a\.xml: elements more than 64 deep"):
+        report = convert(root, tmp_path / "new", "voc")
+    assert report.images == {"train": 1, "val": 1}

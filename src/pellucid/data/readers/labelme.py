@@ -98,12 +98,17 @@ def page_of(path: str) -> Page:
     return Page(path, picture, stated, tuple(shapes))
 
 
-def _listed(file: Path) -> list[str]:
+def listed_lines(file: Path) -> list[str]:
     """The lines of a list of names, if there is one."""
     if not file.is_file():
         return []
     lines = read_text(file, _LIST_LIMIT).decode(errors="replace").splitlines()
-    return [name for name in dict.fromkeys(map(str.strip, lines)) if name and name not in NO_CLASS]
+    return [name for name in dict.fromkeys(map(str.strip, lines)) if name]
+
+
+def _listed(file: Path) -> list[str]:
+    """The names in a list that are classes or points."""
+    return [name for name in listed_lines(file) if name not in NO_CLASS]
 
 
 def _points_of(source: Path, shapes: Sequence[dict]) -> KeypointSpec:

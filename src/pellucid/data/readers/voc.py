@@ -21,6 +21,7 @@ from .place import Canvas, Drawn, turn_of
 DELIVERS = ("boxes",)
 WHOLE = DELIVERS  # what is read where all is asked for
 _XML_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 28
+_DEEP = 64  # elements within each other
 
 
 def found_in(folder: Path) -> bool:
@@ -78,13 +79,24 @@ def page_of(source: Path, stem: str) -> Page:
         text = read_text(path, _XML_LIMIT)
         if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
             return Page(path, None, "has a DOCTYPE")
-        return Page(path, ElementTree.fromstring(text))
+        root = ElementTree.fromstring(text)
+        return Page(path, None, f"elements more than {_DEEP} deep") if _deeper(root) else Page(path, root)
     except MissingFileError:
         return Page(path, None)
     except DataError as error:
         return Page(path, None, str(error))
     except (ElementTree.ParseError, ValueError, RecursionError) as error:
         return Page(path, None, str(error))
+
+
+def _deeper(root: ElementTree.Element) -> bool:
+    """Whether elements lie deeper within each other than any real file's."""
+    level = [root]
+    for _ in range(_DEEP):
+        level = [child for element in level for child in element]
+        if not level:
+            return False
+    return True
 
 
 def _class_names(source: Path, pages: list[Page]) -> tuple[str, ...]:
@@ -148,10 +160,15 @@ class _Split:
             return
         placed = canvas.place(Drawn((x1 - first, y1 - first, x2, y2), origin=number), where)
         if placed is not None:
-            difficult = _text(item, "difficult") not in ("", "0")
-            if difficult:
+            ignored = difficult(item)
+            if ignored:
                 self.log.add("ignored", where)
-            self.builder.object(self.contiguous[name], placed[0], difficult, **placed[1])
+            self.builder.object(self.contiguous[name], placed[0], ignored, **placed[1])
+
+
+def difficult(item: ElementTree.Element) -> bool:
+    """Whether an object is marked as difficult."""
+    return _text(item, "difficult") not in ("", "0")
 
 
 def first_pixel(root: ElementTree.Element) -> int:

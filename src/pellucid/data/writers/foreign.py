@@ -64,13 +64,16 @@ class OfVoc(Foreign):
     """Elements and attributes of the XML."""
 
     SIDES = tuple(f"object/bndbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
-    HELD = ("filename", "size/width", "size/height", "size/depth", "object/name", "object/difficult", *SIDES)
+    HELD = frozenset(("filename", "size/width", "size/height", "size/depth", "object/name", "object/difficult", *SIDES))
     FLAGS = ("segmented", "truncated", "occluded", "difficult")  # 0 says nothing
     SILENT = ("", "unspecified", "unknown")
 
     def __init__(self, dataset: DataSet, writer: Writer) -> None:
         super().__init__(dataset, writer)
         self.files = VocFiles(dataset.source)
+
+    def whole(self) -> Iterator[str]:
+        yield from (path.parent.name for path in self.files.masks())
 
     def page(self, item: Item, things: Sequence[Thing]) -> Iterator[str]:
         root = self.files.page(item.index, item.row)
@@ -89,11 +92,12 @@ class OfVoc(Foreign):
         yield from (f"{path}/@{key}".lstrip("/") for key, value in element.attrib.items() if value.strip())
         seen: set[str] = set()
         for child in element:
-            name = f"{path}/{child.tag}".lstrip("/")
-            if (name in self.HELD and name not in seen) or (len(child) and (not path or name == "object/bndbox")):
-                seen.add(name)
+            name = f"{path}/{child.tag}" if path else child.tag
+            held = name in self.HELD and name not in seen
+            seen.add(name)
+            if (held and (child.attrib or len(child))) or (len(child) and (not path or name == "object/bndbox")):
                 yield from self.fields(child, name)
-            elif self.says(child):
+            elif not held and self.says(child):
                 yield name
 
     def says(self, element: ElementTree.Element) -> bool:
@@ -120,12 +124,12 @@ class OfLabelMe(Foreign):
         keys = [key_of(shape, number) for number, shape in enumerate(shapes, 1)]
         kept = {keys[thing.origin - 1] for thing in things}
         groups = {group for _, group in kept}
+        outlined = "polygons" in self.writer.holds and "polygons" in item.index.columns
         for shape, key in zip(shapes, keys, strict=True):
             point = kind_of(shape) == "point"
             if key in kept or (point and kept and (group_of(shape) is None or key[1] in groups)):
                 yield from self.of_shape(shape, "hidden" if point else "difficult")
-                outlined = "polygons" in self.writer.holds and kind_of(shape) == "circle"
-                self.writer.lost.add("circles", item.name, int(outlined))
+                self.writer.lost.add("circles", item.name, int(outlined and kind_of(shape) == "circle"))
         yield from self.of_groups(shapes, keys, kept)
 
     def of_shape(self, shape: Fields, told: str) -> Iterator[str]:
@@ -134,15 +138,18 @@ class OfLabelMe(Foreign):
         if isinstance(flags, dict) and flags.get(told) is True:
             flags = {key: value for key, value in flags.items() if key != told}
         rest = {key: value for key, value in shape.items() if key not in self.SHAPE}
-        yield from leaves("shape", {"flags": flags, **rest})
+        odd = {} if group_of(shape) is not None else {"group_id": shape.get("group_id")}
+        yield from leaves("shape", {"flags": flags, **odd, **rest})
 
     def of_groups(self, shapes: Sequence[Fields], keys: Sequence[tuple[str, Any]], kept: set[tuple[str, Any]]) -> Iterator[str]:
         """A group id a written object, where it does not merely join the parts and points of that one."""
-        grouped = [(key, group_of(shape), kind_of(shape)) for shape, key in zip(shapes, keys, strict=True) if group_of(shape) is not None]
-        for key in kept:
-            mates = {other for other, group, kind in grouped if group == key[1] and kind != "point"}
-            size = sum(group == key[1] for _, group, _ in grouped)
-            if mates and (len(mates) > 1 or size == 1 or isinstance(key[1], str)):
+        members: dict[Any, list[tuple[str, Any] | None]] = {}  # group -> the object of each shape, None for a point
+        for shape, key in zip(shapes, keys, strict=True):
+            if group_of(shape) is not None:
+                members.setdefault(key[1], []).append(None if kind_of(shape) == "point" else key)
+        for _, group in kept:
+            mates = members.get(group, [])
+            if mates and (len(mates) == 1 or len(set(mates) - {None}) > 1 or isinstance(group, str)):
                 yield "shape/group_id"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...geometry.keypoints import KeypointSpec, default_sigmas
-from ..readers.labelme import group_of, key_of, kind_of, label_of, ring_of
+from ..readers.labelme import NO_CLASS, group_of, key_of, kind_of, label_of, listed_lines, ring_of
 from ..readers.place import bounds, rectangle
 from .base import LARGE, Item, Plan, Thing, Writer, joined, stem_of
 from .originals import LabelMeFiles
@@ -73,30 +73,42 @@ class LabelMe(Writer):
     def refill(self, name: str, old: list[dict[str, Any]], things: list[Thing], members: list[list[dict[str, Any]]]) -> None:
         """Give the shapes of a copy back what theirs said in the old page: flags, description and the like, unchanged ones their form."""
         keys = [key_of(shape, number) for number, shape in enumerate(old, 1)]
-        points = [shape for shape in old if kind_of(shape) == "point"]
+        points: dict[str, list[dict[str, Any]]] = {}  # by label
+        parts: dict[tuple[str, Any], list[dict[str, Any]]] = {}
+        for shape, key in zip(old, keys, strict=True):
+            if kind_of(shape) == "point":
+                points.setdefault(label_of(shape), []).append(shape)
+            else:
+                parts.setdefault(key, []).append(shape)
         free = max((group for group in map(group_of, old) if isinstance(group, int)), default=-1) + 1
         for number, (thing, own) in enumerate(zip(things, members, strict=True)):
             if not thing.origin:
                 continue
             key = keys[thing.origin - 1]
             rings = [shape for shape in own if shape["shape_type"] != "point"]
-            olds = [shape for shape, other in zip(old, keys, strict=True) if other == key and kind_of(shape) != "point"]
+            olds = parts[key]
             alike = len(olds) == len(rings)
             self.lost.add("dropped", f"{name}: a part of {key[0]}", int(not alike and any(_rest(part) != _rest(olds[0]) for part in olds)))
             pairs = list(zip(rings, olds if alike else [olds[0]] * len(rings), strict=True))
             for shape in own:
-                same = [old for old in points if label_of(old) == shape["label"] and (group_of(old) in (None, key[1]))]
-                pairs += [(shape, same[0])] if shape["shape_type"] == "point" and same else []
+                alone = shape["shape_type"] == "point"
+                same = [point for point in points.get(shape["label"], ()) if group_of(point) in (None, key[1])] if alone else []
+                pairs += [(shape, same[0])] if same else []
             for shape, before in pairs:
-                shape.update({**_rest(before), "flags": {**_rest(before)["flags"], **shape["flags"]}, **_form(shape, before)})
+                shape.update({**_rest(before), "flags": _flags(shape, before), **_form(shape, before)})
                 self.lost.add("circles", name, int(kind_of(before) == "circle" and shape["shape_type"] == "polygon"))
             group = group_of(olds[0])
             for shape in own:
-                shape["group_id"] = group if group is not None else None if len(own) == 1 else free + number
+                shape["group_id"] = group if group is not None else olds[0].get("group_id") if len(own) == 1 else free + number
 
     def finish(self, plan: Plan) -> None:
-        self.text("labels.txt", "".join(name + "\n" for name in self.dataset.names))
+        listed = self.dataset.source / "labels.txt"
+        first = [line for line in listed_lines(listed) if line in NO_CLASS] if self.files else []
+        self.text("labels.txt", "".join(name + "\n" for name in (*first, *self.dataset.names)))
         if self.points is None:
+            names = listed_lines(self.dataset.source / "keypoints.txt") if self.files else []
+            if names:  # of points that no object has
+                self.text("keypoints.txt", "".join(name + "\n" for name in names))
             return
         spec = self.points
         self.text("keypoints.txt", "".join(name + "\n" for name in spec.names))
@@ -124,11 +136,18 @@ def _form(shape: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _flags(shape: dict[str, Any], before: dict[str, Any]) -> Any:
+    """The flags of a shape and those that it had; what was no mapping stays where there is nothing to add."""
+    old = before.get("flags")
+    kept: dict[str, Any] = {**_rest(before)["flags"], **shape["flags"]}
+    return old if old and not isinstance(old, dict) and not kept else kept
+
+
 def _rest(shape: dict[str, Any]) -> dict[str, Any]:
     """What a shape says beside its label and its form; always flags."""
     flags = shape.get("flags")
     told = "hidden" if kind_of(shape) == "point" else "difficult"
-    kept = {key: value for key, value in flags.items() if key != told} if isinstance(flags, dict) else {}
+    kept = {key: value for key, value in flags.items() if key != told or value is not True} if isinstance(flags, dict) else {}
     return {**{key: value for key, value in shape.items() if key not in _FORM}, "flags": kept}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -32,6 +33,11 @@ class VocFiles:
         """The root of the file of a picture, where it has one."""
         stem = os.path.splitext(os.path.relpath(index.path(row), self.source / "JPEGImages"))[0]
         return voc.page_of(self.source, stem).root
+
+    def masks(self) -> Iterator[Path]:
+        """Pictures of masks, which nothing here reads."""
+        for folder in ("SegmentationClass", "SegmentationObject"):
+            yield from sorted((self.source / folder).glob("*.*"))
 
 
 class LabelMeFiles:

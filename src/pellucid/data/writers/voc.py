@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from ..readers.voc import first_pixel, stated_size
+from ..readers.voc import difficult, first_pixel, stated_size
 from .base import Item, Plan, Thing, Writer, stem_of
 from .originals import VocFiles
 
@@ -46,7 +46,8 @@ class Voc(Writer):
     def object(self, entry: ElementTree.Element, thing: Thing, first: int) -> None:
         """Name, flag and corners, in a file whose first pixel has the number `first`."""
         _leaf(entry, "name", self.dataset.names[thing.label])
-        _leaf(entry, "difficult", int(thing.ignore))
+        if difficult(entry) != thing.ignore or entry.find("difficult") is None:
+            _leaf(entry, "difficult", int(thing.ignore))
         x1, y1, x2, y2 = thing.box
         for tag, side in zip(("xmin", "ymin", "xmax", "ymax"), (x1 + first, y1 + first, x2, y2), strict=True):
             _leaf(_element(entry, "bndbox"), tag, f"{side:.3f}".rstrip("0").rstrip("."))
@@ -55,6 +56,8 @@ class Voc(Writer):
         for split, items in plan.items():
             self.text(f"ImageSets/Main/{split}.txt", "".join(stem_of(item.name) + "\n" for item in items))
         self.text("classes.txt", "".join(name + "\n" for name in self.dataset.names))
+        for path in self.files.masks() if self.files else ():
+            self.lost.add("dropped", path)
 
 
 def _element(parent: ElementTree.Element, tag: str) -> ElementTree.Element:

@@ -13,7 +13,7 @@ from ...errors import DataError
 from ...geometry.keypoints import default_sigmas
 from ..readers.base import other_keys
 from ..readers.yolo import label_folder
-from .base import LARGE, Item, Plan, Thing, Writer, joined, rectangle_around
+from .base import LARGE, Item, Plan, Thing, Writer, as_drawn, joined, rectangle_around
 
 
 class Yolo(Writer):
@@ -97,7 +97,8 @@ def corners_of(writer: Writer, name: str, thing: Thing) -> np.ndarray:
     if thing.rings:
         corners, same = rectangle_around(thing.rings)
         writer.lost.add("enclosed", name, int(not same))
-        return corners
+        four = thing.rings[0] if same and [len(ring) for ring in thing.rings] == [4] else None
+        return corners if four is None else as_drawn(corners, four)
     x1, y1, x2, y2 = thing.box
     return np.array(((x1, y1), (x2, y1), (x2, y2), (x1, y2)))
 
