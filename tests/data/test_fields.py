@@ -328,3 +328,21 @@ def test_elements_without_end_are_no_page(tmp_path):
     with pytest.warns(PellucidWarning, match=r"label file\(s\) cannot be read.*a\.xml: elements more than 64 deep"):
         report = convert(root, tmp_path / "new", "voc")
     assert report.images == {"train": 1, "val": 1}
+
+
+def test_keys_of_a_yaml_that_are_no_plain_values_are_counted(tmp_path):
+    source = yolo(tmp_path / "old", {"train": {"a": ""}, "val": {"v": ""}}, yaml="names: [cat]\nmaker: !!python/name:os.system x\n")
+    assert counted(convert(source, tmp_path / "new", "voc", ("boxes",))) == {"maker": 1}
+
+
+def test_points_say_fields_too(tmp_path):
+    ring = {"label": "cat", "points": [[5, 5], [30, 8], [20, 30]], "shape_type": "polygon", "group_id": 4}
+    eye = {"label": "eye", "points": [[8, 8]], "shape_type": "point", "flags": {"hidden": True, "difficult": True}, "description": "shut"}
+    two = [ring, {**eye, "group_id": 4}, {**ring, "group_id": 5}]
+    for stem, shapes in {"train": two, "val": [{**ring, "group_id": None}, {**eye, "group_id": None}]}.items():
+        labelme(tmp_path / "old", stem, stem, shapes)
+    report = convert(tmp_path / "old", tmp_path / "new", "coco")
+    assert counted(report) == {"shape/flags/difficult": 2, "shape/description": 2, "shape/group_id": 1}, "4 joins a point to its object"
+    assert set(report.lost) == {"fields"}
+    points = [json.loads((tmp_path / f"new/annotations/instances_{side}.json").read_text())["annotations"][0] for side in ("train", "val")]
+    assert [entry["keypoints"] for entry in points] == [[8, 8, 1]] * 2

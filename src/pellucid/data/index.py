@@ -105,7 +105,7 @@ class Index:
     def nbytes(self) -> int:
         """Memory of the arrays in bytes."""
         arrays = [self.sizes, self.ids, self.start, self.labels, self.boxes, self.ignore]
-        ragged = [self.paths, *self.columns.values()]
+        ragged = [self.paths, *self.columns.values(), *([] if self.pages is None else [self.pages])]
         return sum(part.nbytes for part in arrays) + sum(part.nbytes for part in ragged)
 
 

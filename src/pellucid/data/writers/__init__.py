@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,25 +129,20 @@ def _write(to: str, dataset: DataSet, plan: Plan, folder: Path, link: bool) -> W
     writer = WRITERS[to](dataset, folder, points, kind)
     report = Written(str(folder), to)
     _count_names(writer, plan)
-    writer.lost.add_fields(_write_pages(writer, plan, report, link), dataset.format, to)
-    writer.finish(plan)
-    report.lost = {code: {"count": count, "places": places} for code, (count, places) in writer.lost.found.items()}
-    report.sentences = writer.lost.sentences()
-    return report
-
-
-def _write_pages(writer: Writer, plan: Plan, report: Written, link: bool) -> Iterator[str]:
-    """Writes pictures and labels, and yields the names of fields of the old files that go no further."""
-    foreign = FOREIGN[writer.dataset.format](writer.dataset, writer) if writer.dataset.format != report.format else None
-    yield from foreign.whole() if foreign else ()
+    foreign = FOREIGN[dataset.format](dataset, writer) if dataset.format != to else None
+    writer.lost.add_fields(foreign.whole() if foreign else ())
     for split, items in plan.items():
         report.images[split], report.objects[split] = len(items), 0
         for item in items:
-            put_picture(item.index.path(item.row), writer.out / writer.picture(split, item.name), link)
+            put_picture(item.index.path(item.row), folder / writer.picture(split, item.name), link)
             kept = writer.count(item, things(item.index, item.row))
             writer.page(split, item, kept)
+            writer.lost.add_fields(foreign.page(item, kept) if foreign else ())
             report.objects[split] += len(kept)
-            yield from foreign.page(item, kept) if foreign else ()
+    writer.finish(plan)
+    report.lost = {code: {"count": count, "places": places} for code, (count, places) in writer.lost.found().items()}
+    report.sentences = writer.lost.sentences(dataset.format, to)
+    return report
 
 
 def _kinds(plan: Plan) -> tuple[str, KeypointSpec | None]:

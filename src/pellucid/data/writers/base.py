@@ -87,33 +87,36 @@ class Thing:
 
 
 class Losses:
-    """Counts what the format cannot hold, with the first few places."""
+    """Counts what the format cannot hold, with the first few places; fields of other formats with all their names, up to a limit."""
 
     def __init__(self) -> None:
-        self.found: dict[str, tuple[int, list[str]]] = {}
-        self.formats = {"old": "", "new": ""}
+        self._found: dict[str, tuple[int, list[str]]] = {}
+        self._fields: Counter[str] = Counter()
 
     def add(self, code: str, place: object, count: int = 1) -> None:
         assert code in LOSSES, code
-        total, places = self.found.get(code, (0, []))
+        total, places = self._found.get(code, (0, []))
         if count and len(places) < PLACES and str(place) not in places:
             places.append(str(place))
         if count:
-            self.found[code] = (total + count, places)
+            self._found[code] = (total + count, places)
 
-    def add_fields(self, names: Iterable[str], old: str, new: str) -> None:
-        """Counts fields of the format `old` by their names, all of which are said, up to a limit."""
-        self.formats = {"old": old, "new": new}
-        counts: Counter[str] = Counter()
+    def add_fields(self, names: Iterable[str]) -> None:
+        """One more of each named field."""
         for name in names:
-            counts[name if name in counts or len(counts) < FIELDS else "others"] += 1
-        if counts:
-            self.found["fields"] = (counts.total(), [f"{name}: {count}" for name, count in counts.most_common()])
+            self._fields[name if name in self._fields or len(self._fields) < FIELDS else "others"] += 1
 
-    def sentences(self) -> list[str]:
-        more = {code: "; ..." if count > len(places) and code != "fields" else "" for code, (count, places) in self.found.items()}
-        said = {code: LOSSES[code].format(**self.formats) for code in self.found}
-        return [f"{count} {said[code]} [{code}] ({'; '.join(places)}{more[code]})" for code, (count, places) in self.found.items()]
+    def found(self) -> dict[str, tuple[int, list[str]]]:
+        """Count and places by code; the places of fields are their names, each with its count."""
+        named = [f"{name}: {count}" for name, count in self._fields.most_common()]
+        return self._found | ({"fields": (self._fields.total(), named)} if named else {})
+
+    def sentences(self, old: str, new: str) -> list[str]:
+        """What was lost from the format `old` to the format `new`."""
+        found = self.found()
+        more = {code: "; ..." if count > len(places) and code != "fields" else "" for code, (count, places) in found.items()}
+        said = {code: LOSSES[code].format(old=old, new=new) for code in found}
+        return [f"{count} {said[code]} [{code}] ({'; '.join(places)}{more[code]})" for code, (count, places) in found.items()]
 
 
 @dataclass
