@@ -7,6 +7,7 @@ import pytest
 
 from pellucid.data.convert import convert
 from pellucid.data.readers import read_dataset, read_whole
+from pellucid.data.readers.labelme import document_of
 from pellucid.data.split import split
 from pellucid.errors import DataError, PellucidWarning
 
@@ -333,6 +334,25 @@ def test_elements_without_end_are_no_page(tmp_path):
 def test_keys_of_a_yaml_that_are_no_plain_values_are_counted(tmp_path):
     source = yolo(tmp_path / "old", {"train": {"a": ""}, "val": {"v": ""}}, yaml="names: [cat]\nmaker: !!python/name:os.system x\n")
     assert counted(convert(source, tmp_path / "new", "voc", ("boxes",))) == {"maker": 1}
+
+
+def test_a_page_is_read_without_its_points(tmp_path):
+    words = 'say \\ "points": [[1, 2]], "points":[] ]}'
+    shapes = [
+        {**FORMS[0], "description": words},
+        {**FORMS[1], "points": [[1e-5, -2.5], [3, 4]]},
+        {"points": None, "x": [1]},
+        {"points": []},
+    ]
+    path = labelme(tmp_path, "train", "a", shapes, words=words)
+    for indent in (None, 2):
+        path.write_text(json.dumps({"points": [[1]], "after": [2], **json.loads(path.read_text())}, indent=indent))
+        whole, less = document_of(path), document_of(path, points=False)
+        assert [shape["points"] for shape in less["shapes"]] == [[0], [0], None, []]
+        assert whole["shapes"][1]["points"] == [[1e-5, -2.5], [3, 4]]
+        assert [{**shape, "points": 0} for shape in less["shapes"]] == [{**shape, "points": 0} for shape in whole["shapes"]]
+        assert {**less, "shapes": 0, "points": [[1]]} == {**whole, "shapes": 0}
+        assert less["points"] == [0], "a page that says points of its own still says some"
 
 
 def test_points_say_fields_too(tmp_path):

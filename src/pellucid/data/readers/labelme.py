@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from .place import Canvas, Drawn, bounds, rectangle, turn_of
 DELIVERS = ("boxes", "polygons", "keypoints")
 WHOLE = DELIVERS  # what is read where all is asked for
 _JSON_LIMIT, _LIST_LIMIT = 256 << 20, 1 << 24  # a JSON may hold its picture
+_POINTS = re.compile(rb'(?<!\\)"points"\s*:\s*\[[\s\[]*[-0-9][-+0-9.eE,\s\[\]]*\]')
 _CIRCLE = 64  # corners of the polygon that stands for a circle
 NO_CLASS = ("__ignore__", "_background_")  # first lines of LabelMe's own labels.txt
 
@@ -77,9 +79,10 @@ def jsons(folder: Path) -> Iterator[str]:
         yield from (os.path.join(parent, name) for name in names if name.lower().endswith(".json"))
 
 
-def document_of(path: str | Path) -> dict[str, Any]:
-    """The JSON of a page."""
-    found: dict[str, Any] = json.loads(read_text(Path(path), _JSON_LIMIT))
+def document_of(path: str | Path, points: bool = True) -> dict[str, Any]:
+    """The JSON of a page; with [0] for the points of its shapes in a fraction of the time."""
+    data = read_text(Path(path), _JSON_LIMIT)
+    found: dict[str, Any] = json.loads(data if points else _POINTS.sub(b'"points":[0]', data))
     return found
 
 

@@ -118,7 +118,7 @@ class OfLabelMe(Foreign):
         self.files = LabelMeFiles()
 
     def page(self, item: Item, things: Sequence[Thing]) -> Iterator[str]:
-        page = self.files.page(item.index, item.row)
+        page = self.files.page(item.index, item.row, points=False)
         yield from leaves("", {key: value for key, value in page.items() if key not in self.HELD})
         shapes = page.get("shapes", [])
         keys = [key_of(shape, number) for number, shape in enumerate(shapes, 1)]

@@ -43,10 +43,10 @@ class VocFiles:
 class LabelMeFiles:
     """The pages of pictures."""
 
-    def page(self, index: Index, row: int) -> Fields:
-        """The document of a picture, {} where it has none."""
+    def page(self, index: Index, row: int, points: bool = True) -> Fields:
+        """The document of a picture, with or without the points of its shapes, {} where it has none."""
         path = index.page(row)
-        return labelme.document_of(path) if path else {}
+        return labelme.document_of(path, points) if path else {}
 
 
 class CocoFiles:
