@@ -219,6 +219,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", action="store_true", help="say what the parts are, and run nothing")
     parser.add_argument("--out", type=Path, help="write the results file here too, as $OUT of a lent machine")
     given = parser.parse_args(words)
+    if given.together < 1:
+        parser.error(f"--together: expected at least 1, got {given.together}")
     steps = all_steps()
     parts = cut(steps, given.together)
     if given.part is not None and not 1 <= given.part <= len(parts):

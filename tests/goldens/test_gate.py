@@ -110,6 +110,8 @@ def test_steps_run_at_once_and_tests_end_first(gate, tree):
 
 
 def test_more_at_once_is_fewer_parts(gate):
+    with pytest.raises(SystemExit):
+        gate.main(["--plan", "--together", "0"])
     steps = gate.all_steps()
     assert len(gate.cut(steps, 6)) < len(gate.cut(steps))
     assert [each for part in gate.cut(steps, 6) for each in part] == steps

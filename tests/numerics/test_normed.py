@@ -71,6 +71,35 @@ def test_the_gradients_are_right_in_double_precision():
     assert torch.autograd.gradcheck(lambda *parts: ours(parts[0], (None, None), *parts[1:]), (x, weight, bias))
 
 
+def test_gradients_of_gradients_are_those_of_the_layers():
+    x, weight, bias = given(torch.float64, torch.float64)
+    x = x.detach()[:2, :4, :2, :2].requires_grad_()
+    weight, bias = (each.detach()[:4].requires_grad_() for each in (weight, bias))
+    found = []
+    for function in (ours, plain):
+        (first,) = torch.autograd.grad(function(x, (None, None), weight, bias).sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(first.pow(2).sum(), (x, weight)))  # the bias has no part in it
+        assert found[-1][0].abs().max() > 1e-3
+    torch.testing.assert_close(*found)
+    assert torch.autograd.gradgradcheck(lambda *parts: ours(parts[0], (None, None), *parts[1:]), (x, weight, bias))
+
+
+def test_one_value_a_channel_is_refused():
+    _, weight, bias = given(torch.float32)
+    with pytest.raises(ValueError, match=r"expected more than one value a channel in training, got \(1, 16, 1, 1\)"):
+        ours(torch.zeros(1, CHANNELS, 1, 1), statistics(), weight, bias)
+
+
+def test_a_unit_whose_norm_is_frozen_uses_its_statistics():
+    unit = ConvUnit(CHANNELS, CHANNELS, 1)
+    unit.bn.eval()
+    x = given(torch.float32)[0]
+    output = unit(x)
+    assert unit.training
+    assert torch.equal(unit.bn.running_mean, torch.zeros(CHANNELS))
+    assert torch.equal(output, silu(unit.bn(unit.conv(x))))
+
+
 def test_only_what_needs_a_gradient_gets_one():
     x, weight, bias = given(torch.float32)
     ours(x.detach(), statistics(), weight, bias.detach()).sum().backward()

@@ -42,7 +42,7 @@ def statistics_held(module: nn.Module) -> Iterator[None]:
 
 
 class ConvUnit(nn.Module):
-    """Convolution without bias, BatchNorm, SiLU (or no activation)."""
+    """Convolution without bias, BatchNorm, SiLU (or no activation); in training the last two are one, and their hooks are not called."""
 
     def __init__(self, c_in: int, c_out: int, kernel: int = 1, stride: int = 1, groups: int = 1, act: bool = True) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ConvUnit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(x)
-        if self.training and isinstance(self.bn, BatchNorm) and isinstance(self.act, nn.SiLU):
+        if isinstance(self.bn, BatchNorm) and self.bn.training and isinstance(self.act, nn.SiLU):
             return self.bn.silu(x)
         return self.act(self.bn(x))
 
