@@ -303,8 +303,10 @@ def test_degrees_and_masks_of_voc(tmp_path):
     assert convert(root, tmp_path / "copy", "voc", strict=True).lost == {}
     assert "<difficult>2</difficult>" in (tmp_path / "copy/Annotations/a.xml").read_text()
     text(root / "SegmentationClass/a.png", "")
-    assert counted(convert(root, tmp_path / "coco", "coco")) == {"object/difficult": 2, "SegmentationClass": 1}
-    with pytest.raises(DataError, match=r"1 dropped: .*SegmentationClass.a\.png"):
+    text(root / "SegmentationObject/in/b.png", "")
+    found = counted(convert(root, tmp_path / "coco", "coco"))
+    assert found == {"object/difficult": 2, "SegmentationClass": 1, "SegmentationObject/in": 1}
+    with pytest.raises(DataError, match=r"1 dropped: .*SegmentationObject.in.b\.png"):
         convert(root, tmp_path / "more", "voc", strict=True)
 
 

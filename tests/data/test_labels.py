@@ -8,7 +8,7 @@ from pellucid.data.readers import read_dataset
 from pellucid.data.repair import repair
 from pellucid.errors import PellucidWarning
 
-from .make import boxes, codes, picture, text, yolo
+from .make import boxes, codes, labelme, picture, text, voc, voc_object, yolo
 from .test_dota import dota
 
 ROW, OTHER = "0 .5 .5 .5 .5\n", "1 .5 .5 .1 .1\n"
@@ -70,3 +70,30 @@ def test_dota_labels_in_capitals(tmp_path):
         assert convert(root, tmp_path / "new", "dota").objects["train"] == 5
     assert (tmp_path / "new/train/labelTxt/b.txt").read_text().split()[8] == "ship"
     assert boxes(read_dataset(tmp_path / "new").splits["train"], 0) == [[10, 10, 20, 20]]
+
+
+@pytest.mark.filterwarnings("ignore::pellucid.errors.PellucidWarning")
+def test_voc_and_labelme_pages_in_capitals(tmp_path):
+    one = voc_object("cat", 6, 5, 30, 20)
+    root = voc(tmp_path / "voc", {"train": {"a": one, "b": one, "in/C c": one, "d": ""}, "val": {"v": one}})
+    pages = root / "Annotations"
+    for old, new in {"a.xml": "a.XML", "b.xml": "B.xml", "in/C c.xml": "in/c c.Xml"}.items():
+        (pages / old).rename(pages / new)
+    for name in ("D.xml", "d.XML", "gone.xml", "in/GONE.XML"):
+        text(pages / name, f"<annotation>{one * 2}</annotation>")
+    text(root / "ImageSets/Main/train.txt", "a 1\nb\nin/C c -1\nd\n")
+    found = read_dataset(root)
+    train = found.splits["train"]
+    assert [train.path(row).stem for row in train.image_rows()] == ["a", "b", "C c"]
+    assert codes(train.findings) == {"label-spelled": 2, "label-cases": 1}
+    assert codes(found.findings) == {"label-without-image": 2}
+    assert found.findings[0].places == (f"{pages}/gone.xml", f"{pages}/in/GONE.XML")
+    assert [found.places for found in train.findings if found.code == "label-cases"] == [
+        (f"{root}/JPEGImages/d.jpg: d.xml is used, not d.XML, D.xml",)
+    ]
+    assert convert(root, tmp_path / "new", "voc").objects == {"train": 3, "val": 1}
+    assert sorted(path.name for path in (tmp_path / "new/Annotations").rglob("*.*")) == ["C c.xml", "a.xml", "b.xml", "d.xml", "v.xml"]
+    for side in ("train", "val"):
+        page = labelme(tmp_path / "labelme", side, side, [{"label": "cat", "points": [[5, 5], [30, 8], [20, 30]]}])
+        page.rename(page.with_suffix(".JSON"))
+    assert read_dataset(tmp_path / "labelme").splits["train"].labels.tolist() == [0]

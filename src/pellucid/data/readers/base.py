@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 import yaml
 
 from ...errors import DataError, MissingFileError, UsageError
+from ...rules import did_you_mean
 from ..findings import Log
 from ..images import SUFFIXES, Header, read_header
 
@@ -57,6 +59,11 @@ def splits_of(request: Request, present: Sequence[str], source: object) -> tuple
     return request.splits
 
 
+def hints(known: Collection[str]) -> Callable[[str], str]:
+    """What `did_you_mean` says of a name that is none of those known, thought of once a name."""
+    return cache(lambda name: did_you_mean([name], known))
+
+
 def empty_split(source: object, split: str, where: str, log: Log) -> DataError:
     """What to raise for a split without one readable image."""
     seen = "".join(f" {finding.sentence}." for finding in log.findings()[:1])
@@ -91,6 +98,21 @@ def read_text(path: str | Path, limit: int) -> bytes:
     if b"\0" in data:
         raise DataError(f"{path}: expected UTF-8 text, found binary data; save it as UTF-8.")
     return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def read_lines(path: Path, limit: int) -> list[str]:
+    """The names in a list, a line each, blank and repeated ones left out; DataError at one that is not UTF-8."""
+    names = {}
+    for number, line in enumerate(read_text(path, limit).decode(errors="surrogateescape").splitlines(), 1):
+        if not is_text(line):
+            raise DataError(f"{path}:{number}: expected a name in UTF-8, got {ascii(line.strip())[:80]}; save the file as UTF-8.")
+        names[line.strip()] = number
+    return [name for name in names if name]
+
+
+def is_text(line: str) -> bool:
+    """Whether a line, decoded with surrogates for bytes that are none of UTF-8, has no such byte."""
+    return line.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in line)
 
 
 def read_yaml(path: Path) -> dict:

@@ -5,6 +5,7 @@ Class ids inside follow the user's category ids in rising order; those ids and t
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -156,8 +157,8 @@ def _categories(path: Path) -> list:
     data = path.read_bytes()
     _, key, tail = data.partition(b'"categories"')
     if key and b'"categories"' not in tail:
-        text = tail[: 1 << 24].lstrip(b": \r\n\t").decode(errors="replace")
         with contextlib.suppress(ValueError, RecursionError):
+            text, _ = codecs.utf_8_decode(tail[: 1 << 24].lstrip(b": \r\n\t"), "strict", False)  # a letter that is cut off is left out
             found, _ = json.JSONDecoder().raw_decode(text)
             if isinstance(found, list):
                 return found

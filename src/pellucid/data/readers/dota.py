@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ...rules import did_you_mean
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, splits_of, walk
+from .base import ALIASES, OTHER_PICTURES, Request, empty_split, hints, is_image, is_text, probe, read_lines, read_text, splits_of, walk
 from .labels import Stems, Texts, say_capitals, stem_of
 from .place import Canvas, Drawn, bounds
 
@@ -113,8 +112,7 @@ class Names:
         """Of classes.txt; or of all labels, a name that is spelled in several ways in the most frequent one."""
         file = source / "classes.txt"
         if file.is_file():
-            lines = (line.strip() for line in read_text(file, _LIST_LIMIT).decode(errors="replace").splitlines())
-            return cls(tuple(dict.fromkeys(line for line in lines if line)))
+            return cls(read_lines(file, _LIST_LIMIT))
         counts = Counter(row.name for split in splits.values() for row in _all_rows(split.labels))
         common: dict[str, str] = {}
         for name in sorted(counts, key=lambda name: (-counts[name], name)):
@@ -163,7 +161,7 @@ class Labels:
 
 def told_beside(file: Path) -> tuple[list[str], dict[int, str]]:
     """The lines before the rows of a label file, and the flag of each row that has one, by its line."""
-    lines = read_text(file, _LABEL_LIMIT).decode(errors="replace").splitlines()
+    lines = read_text(file, _LABEL_LIMIT).decode(errors="surrogateescape").splitlines()
     rows = ((number, line.split()) for number, line in enumerate(lines, 1))
     flags = {number: fields[-1] for number, fields in rows if len(fields) > 9 and fields[-1] in FLAGS}
     return [line for line in lines[:_HEADERS] if _HEADER.match(line)], flags
@@ -171,7 +169,7 @@ def told_beside(file: Path) -> tuple[list[str], dict[int, str]]:
 
 def parse(file: Path) -> Iterator[tuple[int, Row | str]]:
     """(line number, row or what is wrong with it) of a label file; DataError if it cannot be read."""
-    text = read_text(file, _LABEL_LIMIT).decode(errors="replace")
+    text = read_text(file, _LABEL_LIMIT).decode(errors="surrogateescape")
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not (number <= _HEADERS and _HEADER.match(line)):
             yield number, parse_row(line)
@@ -189,6 +187,8 @@ def parse_row(line: str) -> Row | str:
         corners = np.array([float(field) for field in fields[:8]]).reshape(4, 2)
     except ValueError:
         return "a corner is not a number"
+    if not is_text(name):
+        return f"the class {ascii(name)[:60]} is not UTF-8"
     return Row(corners, name, rest[-1] if flag else "") if name else "the class has no name"
 
 
@@ -200,6 +200,7 @@ class _Reader:
         self.columns = request.columns()
         self.log, self.builder = Log(split), IndexBuilder(Path(os.path.abspath(source)), self.columns)
         self.rows = self.refused = 0
+        self.hint = hints(names.listed)
 
     def read(self) -> Index:
         pictures = [os.path.relpath(path, self.where.images) for path in self._images()]
@@ -259,7 +260,7 @@ class _Reader:
             return
         label = self.names.find(row.name)
         if label is None:
-            self.log.add("class-id", where, f"class {row.name!r}{did_you_mean([row.name], self.names.listed)}")
+            self.log.add("class-id", where, f"class {row.name!r}{self.hint(row.name)}")
             return
         if row.name != self.names.listed[label]:
             self.log.add("name-spelled", where, f"{row.name!r} is {self.names.listed[label]!r}")

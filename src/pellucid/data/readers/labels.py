@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from ..findings import Log
 
-SUFFIX = ".txt"
-
 
 def stem_of(name: str) -> str:
     """A path without its suffix."""
@@ -31,18 +29,20 @@ class Stems:
 
 
 class Texts:
-    """Text files by their names without suffix."""
+    """Label files by their names without suffix."""
 
-    def __init__(self, files: Iterable[tuple[str, str]]) -> None:
-        """(name without suffix, file) of each."""
+    def __init__(self, files: Iterable[tuple[str, str]], suffix: str = ".txt") -> None:
+        """(name without suffix, file) of each; `suffix` is the usual one."""
+        self._suffix = suffix
         self._files: dict[str, list[tuple[str, str]]] = {}
         for stem, file in files:
             self._files.setdefault(stem.lower(), []).append((stem, file))
 
     @classmethod
-    def among(cls, names: Iterable[str]) -> Texts:
-        """Those of the names in one folder."""
-        return cls((name[: -len(SUFFIX)], name) for name in names if name[-len(SUFFIX) :].lower() == SUFFIX)
+    def among(cls, names: Iterable[str], suffix: str = ".txt") -> Texts:
+        """Those of the names that end in the suffix, whatever its capitals."""
+        length = len(suffix)
+        return cls(((name[:-length], name) for name in names if name[-length:].lower() == suffix), suffix)
 
     def files(self) -> list[str]:
         return sorted(file for files in self._files.values() for _, file in files)
@@ -55,7 +55,7 @@ class Texts:
         if len(found) == 1 and found[0][0] == stem:
             return [found[0][1]]
         alone = pictures.alone(stem)
-        same = [(name != stem, not file.endswith(SUFFIX), file) for name, file in found if name == stem or alone]
+        same = [(name != stem, not file.endswith(self._suffix), file) for name, file in found if name == stem or alone]
         return [file for *_, file in sorted(same)]
 
 

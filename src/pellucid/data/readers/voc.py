@@ -6,22 +6,27 @@ Corners count pixels from 1, both included, in files of the VOC challenge itself
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 from ...errors import DataError, MissingFileError
-from ...rules import did_you_mean
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, inside, probe, read_text, splits_of, walk
+from .base import ALIASES, Request, empty_split, hints, inside, is_image, probe, read_lines, read_text, splits_of, walk
+from .labels import Stems, Texts, say_capitals, stem_of
 from .place import Canvas, Drawn, turn_of
 
 DELIVERS = ("boxes",)
 WHOLE = DELIVERS  # what is read where all is asked for
 _XML_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 28
 _DEEP = 64  # elements within each other
+_COMMENT = re.compile(rb"<!--(.*?)-->", re.DOTALL)
+_PROLOG = re.compile(rb"(<\?.*?\?>|<!--.*?-->|\s)*", re.DOTALL)
+EASY = ("", "0", "0.0", "false", "no", "none")  # of `difficult`
 
 
 def found_in(folder: Path) -> bool:
@@ -34,13 +39,24 @@ def read(source: Path, request: Request) -> DataSet:
     lists = {split: source / "ImageSets" / "Main" / f"{alias}.txt" for split, names in ALIASES.items() for alias in reversed(names)}
     present = tuple(split for split, file in lists.items() if file.is_file())
     splits = splits_of(request, present, source / "ImageSets" / "Main")
-    pictures = source / "JPEGImages"
-    files = {os.path.relpath(os.path.join(parent, name), pictures) for parent, names in walk(pictures) for name in names}
-    stems = {split: _stems(lists[split], source, files) for split in present}
-    pages = {split: {stem: page_of(source, stem) for stem in stems[split]} for split in present}
+    files, texts = set(_below(source / "JPEGImages")), Texts.among(_below(source / "Annotations"), ".xml")
+    pictures = Stems(filter(is_image, files))
+    stems = {split: _stems(lists[split], source, files, texts) for split in present}
+    labels = {stem: texts.of(stem, pictures) for split in present for stem in stems[split]}
+    pages = {split: {stem: page_of(source / "Annotations", stem, labels[stem]) for stem in stems[split]} for split in present}
     classes = _class_names(source, [page for split in present for page in pages[split].values()])
     indexes = {split: _Split(source, split, classes, request.columns()).read(pages[split], files) for split in splits}
-    return DataSet(source, "voc", indexes, classes, tuple(range(len(classes))))
+    log, named = Log(), {file for found in labels.values() for file in found}
+    for file in texts.files():
+        log.add("label-without-image", source / "Annotations" / file, count=stem_of(file) not in pictures and file not in named)
+    return DataSet(source, "voc", indexes, classes, tuple(range(len(classes))), log.findings())
+
+
+def _below(folder: Path) -> Iterator[str]:
+    """All files of a folder and those below it, as seen from it."""
+    for parent, names in walk(folder):
+        inner = os.path.relpath(parent, folder)
+        yield from names if inner == "." else (os.path.join(inner, name) for name in names)
 
 
 @dataclass(frozen=True)
@@ -50,20 +66,21 @@ class Page:
     path: Path
     root: ElementTree.Element | None
     trouble: str = ""  # why there is no root; "" where there is no file
+    labels: list[str] = field(default_factory=list)  # files below Annotations that might be it, the one that is read first
 
 
-def _stems(file: Path, source: Path, files: set[str]) -> list[str]:
+def _stems(file: Path, source: Path, files: set[str], texts: Texts) -> list[str]:
     lines = [line.strip() for line in read_text(file, _LIST_LIMIT).decode(errors="surrogateescape").splitlines()]
-    stems = [_stem(source, line, files) for line in lines if line]
+    stems = [_stem(line, files, texts) for line in lines if line]
     for number, stem in enumerate(stems, 1):
         inside(source, stem, f"{file}:{number}")
     return stems
 
 
-def _stem(source: Path, line: str, files: set[str]) -> str:
+def _stem(line: str, files: set[str], texts: Texts) -> str:
     """The name of a picture: of a line with blanks all of it, or all before the flag at its end, where there is such a file."""
     for stem in (line, line.rpartition(" ")[0].strip()) if " " in line else ():
-        if _picture(stem, files) or (source / "Annotations" / f"{stem}.xml").is_file():
+        if _picture(stem, files) or texts.of(stem, Stems([stem])):
             return stem
     return line.split()[0]
 
@@ -73,20 +90,32 @@ def _picture(stem: str, files: set[str]) -> str | None:
     return next((stem + suffix for suffix in (*SUFFIXES, *map(str.upper, SUFFIXES)) if stem + suffix in files), None)
 
 
-def page_of(source: Path, stem: str) -> Page:
-    path = source / "Annotations" / f"{stem}.xml"
+def page_of(folder: Path, stem: str, labels: list[str]) -> Page:
+    """The first of the files of a picture in Annotations."""
+    path = folder / (labels[0] if labels else f"{stem}.xml")
     try:
-        text = read_text(path, _XML_LIMIT)
-        if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-            return Page(path, None, "has a DOCTYPE")
-        root = ElementTree.fromstring(text)
-        return Page(path, None, f"elements more than {_DEEP} deep") if _deeper(root) else Page(path, root)
+        return Page(path, root_of(path), "", labels)
     except MissingFileError:
         return Page(path, None)
-    except DataError as error:
-        return Page(path, None, str(error))
-    except (ElementTree.ParseError, ValueError, RecursionError) as error:
-        return Page(path, None, str(error))
+    except (DataError, ElementTree.ParseError, ValueError, RecursionError) as error:
+        return Page(path, None, str(error), labels)
+
+
+def root_of(path: Path) -> ElementTree.Element:
+    """The outermost element of a file, with all comments in it; a DataError, or an error of the parser, where there is none to be read."""
+    text = read_text(path, _XML_LIMIT)
+    if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
+        raise DataError("has a DOCTYPE")
+    said = b"<!--" in text  # a parser that keeps comments takes twice as long
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True)) if said else None
+    root: ElementTree.Element = ElementTree.fromstring(text, parser)
+    if _deeper(root):
+        raise DataError(f"elements more than {_DEEP} deep")
+    if said:  # also before and behind it
+        around = _PROLOG.match(text)[0] + text.rpartition(b"</")[2]  # type: ignore[index]
+        for place, comment in enumerate(_COMMENT.findall(around)):
+            root.insert(place, ElementTree.Comment(comment.decode(errors="replace")))
+    return root
 
 
 def _deeper(root: ElementTree.Element) -> bool:
@@ -102,17 +131,24 @@ def _deeper(root: ElementTree.Element) -> bool:
 def _class_names(source: Path, pages: list[Page]) -> tuple[str, ...]:
     listed = source / "classes.txt"
     if listed.is_file():
-        names = read_text(listed, _LIST_LIMIT).decode(errors="replace").splitlines()
-        return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
-    found = {_text(item, "name") for page in pages if page.root is not None for item in page.root.findall("object")}
+        return tuple(read_lines(listed, _LIST_LIMIT))
+    found = {text_of(item, "name") for page in pages if page.root is not None for item in page.root.findall("object")}
     names = sorted(found - {""})
     if not names:
         raise DataError(f"{source}: expected named objects in Annotations/*.xml, found none; add them or a classes.txt.")
     return tuple(names)
 
 
-def _text(element: ElementTree.Element, tag: str) -> str:
-    return (element.findtext(tag) or "").strip()
+def is_comment(element: ElementTree.Element) -> bool:
+    return not isinstance(element.tag, str)
+
+
+def text_of(element: ElementTree.Element, tag: str) -> str:
+    """The text of an element within one, less what comments say; "" where there is none."""
+    found = element.find(tag)
+    if found is None or not len(found):
+        return "" if found is None else (found.text or "").strip()
+    return "".join(part for part in (found.text, *(child.tail for child in found if is_comment(child))) if part).strip()
 
 
 class _Split:
@@ -120,26 +156,28 @@ class _Split:
 
     def __init__(self, source: Path, split: str, classes: tuple[str, ...], columns: tuple[str, ...]) -> None:
         self.source, self.classes, self.columns = source, classes, columns
-        self.contiguous = {name: i for i, name in enumerate(classes)}
+        self.contiguous, self.hint = {name: i for i, name in enumerate(classes)}, hints(classes)
         self.split, self.log, self.builder = split, Log(split), IndexBuilder(Path(os.path.abspath(source)), columns)
 
     def read(self, pages: dict[str, Page], files: set[str]) -> Index:
         folder = self.source / "JPEGImages"
         for stem, page in pages.items():
-            self._image(os.path.join(folder, _picture(stem, files) or f"{stem}.jpg"), page)
+            self._image(os.path.join(folder, _picture(stem, files) or f"{stem}.jpg"), stem, page)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(folder), self.log)
         index = self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
         return replace(index, folders=(folder, self.source / "Annotations"))
 
-    def _image(self, path: str, page: Page) -> None:
+    def _image(self, path: str, stem: str, page: Page) -> None:
         header = probe(path, self.log)
         if header is None:
             return
+        if page.labels:
+            say_capitals(self.log, path, stem, page.labels)
         if page.root is None and page.trouble:
             self.log.add("label-unreadable", page.path, page.trouble)
             return
-        self.builder.image(path, header.size)
+        self.builder.image(path, header.size, page=page.path if page.root is not None and "origin" in self.columns else "")
         if page.root is None:
             self.log.add("label-missing", path)
             return
@@ -149,12 +187,12 @@ class _Split:
             self._object(item, f"{page.path}: object {number}", first, canvas, number)
 
     def _object(self, item: ElementTree.Element, where: str, first: int, canvas: Canvas, number: int) -> None:
-        name = _text(item, "name")
+        name = text_of(item, "name")
         if name not in self.contiguous:
-            self.log.add("class-id", where, f"class {name!r}{did_you_mean([name], self.classes)}")
+            self.log.add("class-id", where, f"class {name!r}{self.hint(name)}")
             return
         try:
-            x1, y1, x2, y2 = (float(_text(item, f"bndbox/{tag}")) for tag in ("xmin", "ymin", "xmax", "ymax"))
+            x1, y1, x2, y2 = (float(text_of(item, f"bndbox/{tag}")) for tag in ("xmin", "ymin", "xmax", "ymax"))
         except ValueError:
             self.log.add("object-malformed", where, "xmin, ymin, xmax, ymax are not four numbers")
             return
@@ -167,17 +205,17 @@ class _Split:
 
 
 def difficult(item: ElementTree.Element) -> bool:
-    """Whether an object is marked as difficult."""
-    return _text(item, "difficult") not in ("", "0")
+    """Whether an object is marked as difficult, in any words but those for no."""
+    return text_of(item, "difficult").lower() not in EASY
 
 
 def first_pixel(root: ElementTree.Element) -> int:
     """The number of the first pixel in the corners of a file."""
-    return 1 if "VOC" in (root.findtext("source/database") or "") else 0
+    return 1 if "VOC" in text_of(root, "source/database") else 0
 
 
 def stated_size(root: ElementTree.Element) -> tuple[int, int] | None:
     try:
-        return int(root.findtext("size/height") or 0), int(root.findtext("size/width") or 0)
+        return int(text_of(root, "size/height") or 0), int(text_of(root, "size/width") or 0)
     except ValueError:
         return None

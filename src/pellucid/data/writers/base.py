@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from ...errors import DataError
 from ...geometry.keypoints import KeypointSpec
 from ...geometry.rboxes import RBoxes
 from ..columns import Ragged, decode_rings
@@ -172,9 +173,15 @@ class Writer:
             add("areas", name, int(abs(thing.area - known) > 0.01 * known + 1))
 
     def text(self, path: str, content: str) -> None:
+        """Write a file as UTF-8; what that does not hold is escaped in JSON and YAML, elsewhere a byte of a file name, or a DataError."""
         target = self.out / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(content, encoding="utf-8", errors="surrogateescape")
+        errors = "backslashreplace" if path.endswith((".json", ".yaml")) else "surrogateescape"
+        try:
+            target.write_text(content, encoding="utf-8", errors=errors)
+        except UnicodeEncodeError as error:
+            half = ascii(error.object[max(0, error.start - 20) : error.end])
+            raise DataError(f"{self.dataset.source}: expected text that {path} can hold, got {half}; rename it, or write coco.") from None
 
 
 def things(index: Index, row: int) -> list[Thing]:

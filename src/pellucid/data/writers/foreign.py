@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from ..index import DataSet
 from ..readers.base import KEYS, read_yaml
 from ..readers.labelme import group_of, key_of, kind_of
+from ..readers.voc import EASY, is_comment, text_of
 from .base import Item, Thing, Writer
 from .coco import ANNOTATION, CATEGORY, IMAGE, LISTS
 from .originals import CocoFiles, DotaFiles, Fields, LabelMeFiles, VocFiles
@@ -73,7 +74,8 @@ class OfVoc(Foreign):
         self.files = VocFiles(dataset.source)
 
     def whole(self) -> Iterator[str]:
-        yield from (path.parent.name for path in self.files.masks())
+        folders = ("/".join(path.relative_to(self.files.source).parts[:-1]) for path in (*self.files.lists(), *self.files.masks()))
+        yield from folders
 
     def page(self, item: Item, things: Sequence[Thing]) -> Iterator[str]:
         root = self.files.page(item.index, item.row)
@@ -83,20 +85,22 @@ class OfVoc(Foreign):
         for number, entry in enumerate(root.findall("object"), 1):
             if number not in kept:
                 root.remove(entry)
-            elif (entry.findtext("difficult") or "").strip() not in ("", "0", "1", "true", "yes"):
+            elif text_of(entry, "difficult").lower() not in (*EASY, "1", "true", "yes"):
                 yield "object/difficult"  # the degree
         yield from self.fields(root, "")
 
-    def fields(self, element: ElementTree.Element, path: str) -> Iterator[str]:
-        """The names of attributes and elements below one."""
+    def fields(self, element: ElementTree.Element, path: str, again: bool = False) -> Iterator[str]:
+        """The names of attributes and elements below one; `again`: another of that name was held in its place."""
         yield from (f"{path}/@{key}".lstrip("/") for key, value in element.attrib.items() if value.strip())
         seen: set[str] = set()
         for child in element:
-            name = f"{path}/{child.tag}" if path else child.tag
-            held = name in self.HELD and name not in seen
+            tag = "comment" if is_comment(child) else child.tag
+            name = f"{path}/{tag}" if path else tag
+            twice = again or (name in seen and name != "object")
+            held = name in self.HELD and not twice
             seen.add(name)
             if (held and (child.attrib or len(child))) or (len(child) and (not path or name == "object/bndbox")):
-                yield from self.fields(child, name)
+                yield from self.fields(child, name, twice)
             elif not held and self.says(child):
                 yield name
 

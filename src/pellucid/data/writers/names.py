@@ -32,7 +32,7 @@ def check_names(to: str, dataset: DataSet) -> None:
 
 def _line(name: str) -> str:
     """The line of a name as it is read from the list of classes, "" where it is not one line."""
-    lines = [line.strip() for line in _stored(name).decode(errors="replace").splitlines()]
+    lines = [line.strip() for line in _stored(name).decode().splitlines()]
     lines = [line for line in lines if line]
     return lines[0] if len(lines) == 1 else ""
 
@@ -40,13 +40,13 @@ def _line(name: str) -> str:
 def _stored(text: str) -> bytes:
     """The bytes of a text, none where it has none."""
     with suppress(UnicodeEncodeError):
-        return text.encode("utf-8", "surrogateescape")
+        return text.encode()
     return b""
 
 
 def _in_row(name: str) -> str:
     """A name as it is read from a row of text, "" where it is not."""
-    lines = _stored(f"0 0 1 0 1 1 0 1 {name} 0").decode(errors="replace").splitlines()
+    lines = _stored(f"0 0 1 0 1 1 0 1 {name} 0").decode().splitlines()
     row = parse_row(lines[0]) if len(lines) == 1 else ""
     return row.name if isinstance(row, Row) else ""
 

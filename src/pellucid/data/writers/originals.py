@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from ..index import Index
 from ..readers import coco, dota, labelme, voc
+from ..readers.base import ALIASES
 
 Fields = dict[str, Any]
 
@@ -31,13 +32,28 @@ class VocFiles:
 
     def page(self, index: Index, row: int) -> ElementTree.Element | None:
         """The root of the file of a picture, where it has one."""
-        stem = os.path.splitext(os.path.relpath(index.path(row), self.source / "JPEGImages"))[0]
-        return voc.page_of(self.source, stem).root
+        path = index.page(row)
+        return voc.root_of(path) if path else None
 
     def masks(self) -> Iterator[Path]:
         """Pictures of masks, which nothing here reads."""
         for folder in ("SegmentationClass", "SegmentationObject"):
-            yield from sorted((self.source / folder).glob("*.*"))
+            yield from sorted(path for path in (self.source / folder).rglob("*.*") if path.is_file())
+
+    def lists(self) -> Iterator[Path]:
+        """Lists of pictures beside those of the splits."""
+        main, read = self.source / "ImageSets" / "Main", {f"{alias}.txt" for aliases in ALIASES.values() for alias in aliases}
+        found = sorted(path for path in (self.source / "ImageSets").rglob("*.txt") if path.is_file())
+        yield from (path for path in found if path.parent != main or path.name not in read)
+
+    def named(self, path: Path) -> set[str]:
+        """The pictures in a list: the first words of its lines."""
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        return {line.split()[0] for line in lines if line.strip()}
+
+    def stem(self, index: Index, row: int) -> str:
+        """The name of a picture as lists have it."""
+        return Path(os.path.relpath(index.path(row), self.source / "JPEGImages")).with_suffix("").as_posix()
 
 
 class LabelMeFiles:

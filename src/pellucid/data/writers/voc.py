@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from xml.etree import ElementTree
 
-from ..readers.voc import difficult, first_pixel, stated_size
-from .base import Item, Plan, Thing, Writer, stem_of
+from ..readers.voc import difficult, first_pixel, stated_size, text_of
+from .base import Item, Plan, Thing, Writer, put_picture, stem_of
 from .originals import VocFiles
 
 
@@ -29,8 +31,8 @@ class Voc(Writer):
         turned = old is not None and stated_size(root) == (width, height) != (height, width)
         for entry in found:
             root.remove(entry)
-        _leaf(root, "filename", item.name)
-        for tag, value in (("width", width), ("height", height), ("depth", root.findtext("size/depth") or 3)):
+        _leaf(root, "filename", os.fsencode(item.name).decode(errors="replace"))
+        for tag, value in (("width", width), ("height", height), ("depth", text_of(root, "size/depth") or 3)):
             _leaf(_element(root, "size"), tag, value)
         for thing in things:
             entry = found[thing.origin - 1] if found and thing.origin else ElementTree.Element("object")
@@ -56,8 +58,24 @@ class Voc(Writer):
         for split, items in plan.items():
             self.text(f"ImageSets/Main/{split}.txt", "".join(stem_of(item.name) + "\n" for item in items))
         self.text("classes.txt", "".join(name + "\n" for name in self.dataset.names))
-        for path in self.files.masks() if self.files else ():
-            self.lost.add("dropped", path)
+        if self.files:
+            self.others(self.files, plan)
+
+    def others(self, files: VocFiles, plan: Plan) -> None:
+        """Copy lists and masks that nothing here reads, where they say of the copy what they said of the old pictures; count the rest."""
+        old = {split: [files.stem(index, row) for row in range(len(index))] for split, index in self.dataset.splits.items()}
+        new = {split: [stem_of(item.name) for item in items] for split, items in plan.items()}
+        own = {stem for items in plan.values() for item in items if (stem := files.stem(item.index, item.row)) == stem_of(item.name)}
+        for path in files.lists():
+            fits = old == new and files.named(path) <= own
+            self.keep(path, files.source, fits)
+        for path in files.masks():
+            self.keep(path, files.source, "/".join(path.relative_to(files.source).with_suffix("").parts[1:]) in own)
+
+    def keep(self, path: Path, source: Path, fits: bool) -> None:
+        if fits:
+            put_picture(path, self.out / path.relative_to(source), link=False)
+        self.lost.add("dropped", path, int(not fits))
 
 
 def _element(parent: ElementTree.Element, tag: str) -> ElementTree.Element:
@@ -67,4 +85,7 @@ def _element(parent: ElementTree.Element, tag: str) -> ElementTree.Element:
 
 
 def _leaf(parent: ElementTree.Element, tag: str, value: object) -> None:
-    _element(parent, tag).text = str(value)
+    leaf = _element(parent, tag)
+    leaf.text = str(value)
+    for comment in leaf.findall("*"):
+        comment.tail = None
