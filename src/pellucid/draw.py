@@ -6,12 +6,12 @@ import colorsys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
 
 from .geometry import Boxes, Rle
 from .geometry.affine import scaling, translation
@@ -19,23 +19,26 @@ from .geometry.keypoints import SHOWN, Keypoints
 from .geometry.masks import Masks
 from .geometry.polygons import Polygons
 from .geometry.rboxes import RBoxes
+from .geometry.rings import cut
+from .shade import reach, shade
 from .types import Instances
 
 FEW = 8  # objects in a picture beside which tags may be larger than what they name
 HIDDEN = 0.3  # of an object that a tag may cover
 GAP = 4  # pixels between the pictures of a sheet
-TINT = 90  # of 255: how much of a mask's colour lies over the picture
 NARROW = 3  # pixels of a space of small letters, under which words run together
-MARGIN = 3  # pixels around a mask that its blurred edge reaches into
 Color = tuple[int, int, int]
+Window = tuple[int, int, int, int]
 Painter = Callable[[ImageDraw.ImageDraw, Any, Sequence[Color], int], None]
 
 
 def paint_boxes(pen: ImageDraw.ImageDraw, boxes: Boxes, colors: Sequence[Color], width: int) -> None:
     """Outlines that lie inside the boxes."""
+    left, top, right, bottom = _seen(pen, width)
     for (x1, y1, x2, y2), color in zip(boxes.data.tolist(), colors, strict=True):
-        corners = (x1, y1, max(x1, x2 - 1), max(y1, y2 - 1))
-        pen.rectangle(corners, outline=color, width=_thin(width, min(x2 - x1, y2 - y1)))
+        corners = (max(x1, left), max(y1, top), min(max(x1, x2 - 1), right), min(max(y1, y2 - 1), bottom))
+        if corners[0] <= corners[2] and corners[1] <= corners[3]:
+            pen.rectangle(corners, outline=color, width=_thin(width, min(x2 - x1, y2 - y1)))
 
 
 def _thin(width: int, side: float) -> int:
@@ -55,26 +58,46 @@ def paint_rboxes(pen: ImageDraw.ImageDraw, rboxes: RBoxes, colors: Sequence[Colo
 
 def paint_masks(pen: ImageDraw.ImageDraw, masks: Masks, colors: Sequence[Color], width: int) -> None:
     """The pixels of each mask tinted, its outline drawn."""
-    for (crop, left, top), color in zip(masks.crops(), colors, strict=True):
-        _shade(pen, crop, left, top, color, width)
+    for (crop, left, top), bounds, color in zip(masks.crops(_seen(pen, width)), masks.bounds(), colors, strict=True):
+        shade(pen, crop, left, top, color, _line(width, bounds))
 
 
 def paint_codes(pen: ImageDraw.ImageDraw, codes: Rle, colors: Sequence[Color], width: int) -> None:
     """As `paint_masks`, from run-length codes."""
-    for i, ((left, top, right, bottom), color) in enumerate(zip(codes.bounds().long().tolist(), colors, strict=True)):
-        crop = codes[i : i + 1].decode()[0, top:bottom, left:right].numpy()
-        _shade(pen, crop, left, top, color, width)
+    for i, (bounds, color) in enumerate(zip(codes.bounds(), colors, strict=True)):
+        left, top, right, bottom = _common(bounds, _seen(pen, width))
+        shade(pen, codes.crop(i, left, top, right, bottom), left, top, color, _line(width, bounds))
 
 
 def paint_polygons(pen: ImageDraw.ImageDraw, polygons: Polygons, colors: Sequence[Color], width: int) -> None:
     """As `paint_masks`; of what holds no pixel's centre its rings."""
-    for i, color in enumerate(colors):
+    seen = _seen(pen, width)
+    for i, (bounds, color) in enumerate(zip(polygons.bounds(), colors, strict=True)):
         own = polygons[i : i + 1]
-        left, top, right, bottom = (int(side) for side in torch.cat((own.bounds()[0, :2].floor(), own.bounds()[0, 2:].ceil())))
+        left, top, right, bottom = _common(bounds, seen)
         inside = own.warp(translation(-left, -top)).rasterise(bottom - top, right - left)[0].numpy()
-        _shade(pen, inside, left, top, color, width)
+        shade(pen, inside, left, top, color, _line(width, bounds))
         if not inside.any():
-            _outline(pen, own.parts(0), color, width)
+            _outline(pen, own.parts(0), color, width, seen)
+
+
+def _line(width: int, bounds: Tensor) -> int:
+    """How wide the line along the edge of a mask with these bounds (4,) is."""
+    return max(1, _thin(width, float((bounds[2:] - bounds[:2]).min())) // 2)
+
+
+def _seen(pen: ImageDraw.ImageDraw, width: int) -> Window:
+    """What of the plane has a say in the picture: left, top, right, bottom."""
+    margin = width + reach(width)
+    return -margin, -margin, pen.im.size[0] + margin, pen.im.size[1] + margin
+
+
+def _common(bounds: Tensor, seen: Window) -> Window:
+    """The pixels within bounds (4,) xyxy that are seen; without width or height where there are none."""
+    low, high = bounds.double().numpy().reshape(2, 2).clip(seen[:2], seen[2:])
+    left, top = np.floor(low).astype(int).tolist()
+    right, bottom = np.ceil(high).astype(int).tolist()
+    return left, top, right, bottom
 
 
 def paint_keypoints(pen: ImageDraw.ImageDraw, keypoints: Keypoints, colors: Sequence[Color], width: int) -> None:
@@ -89,34 +112,12 @@ def paint_keypoints(pen: ImageDraw.ImageDraw, keypoints: Keypoints, colors: Sequ
             pen.ellipse((x - reach, y - reach, x + reach, y + reach), fill=color, outline=_ink(color))
 
 
-def _shade(pen: ImageDraw.ImageDraw, inside: np.ndarray, left: int, top: int, color: Color, width: int) -> None:
-    """Tint the pixels of a mask (h, w) bool, and draw a line along the inner side of its edge, both without stairs.
-
-    The edge is where the mask, blurred by one pixel, is half there: how far a pixel is from it is read off the blurred value. What is too
-    thin to have such an edge is all line.
-    """
-    if not inside.any():
-        return
-    whole = Image.fromarray(np.pad(inside, MARGIN).astype(np.uint8) * 255)
-    soft = whole.filter(ImageFilter.GaussianBlur(1))
-    edge = whole if np.asarray(soft).max() < 128 else soft.point(_lines(max(1, width // 2)))
-    for shown in (soft.point(_TINTS), edge):
-        pen.bitmap((left - MARGIN, top - MARGIN), shown, fill=color)
-
-
-def _lines(width: int) -> list[int]:
-    """Of each blurred value how much of the line is seen there."""
-    return [round(255 * min(max(1.2 * (width / 2 + 0.5 - abs(far - width / 2)) - 0.1, 0), 1)) for far in _FAR]
-
-
-def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color, width: int) -> None:
+def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color, width: int, seen: Window) -> None:
     for ring in rings:
-        points = [tuple(point) for point in ring.tolist()]
-        pen.line([*points, points[0]], fill=color, width=max(1, width // 2), joint="curve")
+        points = [tuple(point) for point in cut(ring.astype(np.float64), np.array([0, len(ring)]), seen)[0].tolist()]
+        pen.line([*points, *points[:1]], fill=color, width=max(1, width // 2), joint="curve")
 
 
-_FAR = [NormalDist().inv_cdf(min(max(value / 255, 1e-6), 1 - 1e-6)) for value in range(256)]  # pixels into a mask, by its blurred value
-_TINTS = [round(TINT * min(max(far + 0.5, 0), 1)) for far in _FAR]
 PAINTERS: dict[type, Painter] = {
     Boxes: paint_boxes,
     RBoxes: paint_rboxes,

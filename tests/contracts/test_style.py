@@ -17,7 +17,7 @@ LEVELS = (  # a room imports from its own level and those above it
     ("config", "data", "augment", "models", "assign", "losses", "optim"),
     ("tasks",),
     ("zoo",),
-    ("decode", "results", "draw"),
+    ("decode", "results", "draw", "shade"),
     ("evaluate", "predict"),
     ("export",),
     ("train", "report"),

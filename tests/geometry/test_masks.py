@@ -172,6 +172,18 @@ def test_indexing_codes():
         assert bounds.tolist() == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
 
 
+def test_a_part_of_the_frame_alone_is_the_same():
+    masks = Masks.of_prototypes(*make(40))
+    full, codes = masks.dense(96, 96).numpy(), masks.rle(96, 96)
+    for left, top, right, bottom in ((0, 0, 96, 96), (20, 31, 70, 60), (95, 0, 96, 96), (40, 40, 40, 50), (30, 7, 90, 7)):
+        part = full[:, top:bottom, left:right]
+        assert all(np.array_equal(codes.crop(i, left, top, right, bottom), mask) for i, mask in enumerate(part))
+        for (crop, x, y), mask in zip(masks.crops((left, top, right, bottom)), part, strict=True):
+            again = np.zeros_like(mask)
+            again[y - top : y - top + crop.shape[0], x - left : x - left + crop.shape[1]] = crop
+            assert np.array_equal(again, mask)
+
+
 def test_codes_move_with_their_frame():
     masks = torch.rand(4, 7, 6, generator=torch.Generator().manual_seed(2)) < 0.5
     masks[1] = False

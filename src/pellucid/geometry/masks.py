@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -115,14 +116,19 @@ class Masks:
             grid.expand(len(parts), 3, 3),
         )
 
-    def crops(self) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Of each object the pixels that its box can hold, (h, w) bool, and where they begin: left, top. One at a time."""
+    def crops(self, limits: tuple[int, int, int, int] | None = None) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Of each object the pixels that its box can hold, (h, w) bool, and where they begin: left, top. One at a time.
+
+        Pixels beyond `limits`, xyxy, are left out.
+        """
         edges = np.ceil(self.boxes.double().numpy() - 0.5).astype(np.int64)  # pixels whose centre is in [low, high)
+        if limits is not None:
+            edges = edges.reshape(-1, 2, 2).clip(limits[:2], limits[2:]).reshape(-1, 4)
         values, start = self.values.numpy(), self.start.tolist()
         for i, ((left, top, right, bottom), (x, y, w, h)) in enumerate(zip(edges.tolist(), self.windows.tolist(), strict=True)):
             pixels = np.arange(left, right) + 0.5, np.arange(top, bottom) + 0.5
             logits = values[start[i] : start[i + 1]].reshape(h, w)
-            yield _sample(logits, self.grids[i].numpy(), (x + 0.5, y + 0.5), *pixels) > 0, left, top
+            yield _filled(logits, self.grids[i].numpy(), (x + 0.5, y + 0.5), *pixels), left, top
 
     def dense(self, height: int, width: int) -> Tensor:
         """(n, height, width) bool, all of it in memory: index a few objects first where there are many."""
@@ -187,27 +193,42 @@ def _windows(boxes: Tensor, height: int, width: int, stride: float) -> Tensor:
     return torch.cat((low, high - low + 1), 1)
 
 
-def _sample(logits: np.ndarray, grid: np.ndarray, origin: tuple[float, float], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Bilinear values (len(y), len(x)) of `logits` (h, w) at pixel centres, edges continued; `origin` is the first cell's centre.
+def _filled(logits: np.ndarray, grid: np.ndarray, origin: tuple[float, float], x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where bilinear values of `logits` (h, w) at pixel centres are positive, (len(y), len(x)) bool; `origin` is the first cell's centre.
 
-    Where the plane was turned, the box is larger than what the cells cover: beyond them nothing is filled.
+    Edges are continued. Where the plane was turned, the box is larger than what the cells cover: beyond them nothing is filled.
     """
     if grid[0, 1] == 0 and grid[1, 0] == 0:
         u, v = grid[0, 0] * x + grid[0, 2] - origin[0], grid[1, 1] * y + grid[1, 2] - origin[1]
-        return _between(_between(logits.T, u).T, v)
+        return _positive(np.ascontiguousarray(_between(logits.T, u).T), v)
     u = grid[0, 0] * x[None] + grid[0, 1] * y[:, None] + grid[0, 2] - origin[0]
     v = grid[1, 0] * x[None] + grid[1, 1] * y[:, None] + grid[1, 2] - origin[1]
     (left, right, fx), (up, down, fy) = _cells(u, logits.shape[1]), _cells(v, logits.shape[0])
     upper = logits[up, left] + (logits[up, right] - logits[up, left]) * fx
     lower = logits[down, left] + (logits[down, right] - logits[down, left]) * fx
     covered = (abs(u - (logits.shape[1] - 1) / 2) <= logits.shape[1] / 2) & (abs(v - (logits.shape[0] - 1) / 2) <= logits.shape[0] / 2)
-    return np.where(covered, upper + (lower - upper) * fy, -1.0)
+    return covered & (upper + (lower - upper) * fy > 0)
 
 
 def _between(rows: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Rows at fractional places `at` (k,)."""
     low, high, share = _cells(at, len(rows))
     return rows[low] + (rows[high] - rows[low]) * share[:, None]
+
+
+def _positive(rows: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Where rows (n, w) at fractional places `at` (k,) are positive, (k, w) bool: as between two rows, if both have one sign there."""
+    low, high, share = _cells(at, len(rows))
+    filled = np.empty((len(at), rows.shape[1]), np.bool_)
+    signs = rows > 0
+    begins = np.flatnonzero(np.diff(low, prepend=-1)).tolist()
+    for begin, end in pairwise([*begins, len(at)]):
+        a, b = low[begin], high[begin]
+        filled[begin:end] = signs[a]
+        mixed = np.flatnonzero(signs[a] != signs[b])
+        if len(mixed):
+            filled[begin:end, mixed] = rows[a, mixed] + (rows[b, mixed] - rows[a, mixed]) * share[begin:end, None] > 0
+    return filled
 
 
 def _cells(at: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

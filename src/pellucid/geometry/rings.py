@@ -192,9 +192,7 @@ def _joined(found: Runs) -> Runs:
 
 def fill(found: Runs, count: int, height: int, width: int) -> Array:
     """(count, height, width) bool with the runs filled."""
-    cells = np.zeros((count, height, width), np.bool_)
-    length = found.end - found.start
-    base = (found.object * height + found.line) * width + found.start
-    at = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length - base, length)
-    cells.reshape(-1)[at] = True
-    return cells
+    base = (found.object * height + found.line) * width
+    limits = np.stack((base + found.start, base + found.end), 1).reshape(-1)
+    lengths = np.diff(limits, prepend=0, append=count * height * width)  # empty and filled cells in turns
+    return np.repeat(np.arange(len(lengths)) % 2 == 1, lengths).reshape(count, height, width)
