@@ -71,6 +71,11 @@ def test_words_win_over_the_file_and_a_file_is_checked(tmp_path):
     file.write_text("epochs: 2024-01-01\nname: 2024-01-01\n")
     with pytest.raises(UsageError, match="epochs: expected a whole number"):
         read_settings("train", [f"config={file}"])
+    file.write_text("classes: [0, 1.5]\n")
+    with pytest.raises(UsageError, match=r"classes: expected ids or names as in 0,3 or cat,dog or none, got '\[0, 1\.5\]'"):
+        read_settings("predict", [f"config={file}"])
+    file.write_text("classes: [0, cat]\n")
+    assert read_settings("predict", [f"config={file}"]) == {"classes": (0, "cat")}
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -192,6 +197,8 @@ def test_a_search_that_finds_nothing_points_to_its_page(data, tmp_path, capsys):
     words = ["predict", f"source={data.parent / 'images' / 'val'}", f"project={tmp_path}", "device=cpu", "save=false"]
     code, _, err = said(capsys, *words, "model=trees-detect-n", "conf=1")
     assert (code, err.splitlines()[0]) == (0, f"nothing found in 2 pictures at conf=1: lower conf, or see {ZERO}")
+    err = said(capsys, *words, "model=trees-detect-n", "conf=1", "classes=0")[2]
+    assert err.startswith(f"nothing found in 2 pictures at conf=1: lower conf, name other classes than 0, or see {ZERO}")
     for others in (["model=trees-detect-n", "conf=0"], ["model=detect-n", "conf=1"]):
         assert ZERO not in said(capsys, *words, *others)[2]
 

@@ -184,7 +184,7 @@ def test_only_copies_hold_where_their_objects_stood(tmp_path):
 
 
 def test_a_yolo_copy_keeps_the_keys_of_others(tmp_path):
-    extra = "license: CC BY 4.0\nroboflow: {version: 3, url: 'https://x/ü'}\ndownload: |\n  import os\nnc: 1\n"
+    extra = "license: CC BY 4.0\nnull: nothing\n7: seven\nroboflow: {version: 3, url: 'https://x/ü'}\ndownload: |\n  import os\nnc: 1\n"
     source = yolo(tmp_path / "old", {"train": {"a": "0 .5 .5 .5 .5\n"}, "val": {"v": ""}}, yaml="names: [cat]\n" + extra)
     convert(source, tmp_path / "new", "yolo", ("boxes",), strict=True)
     found = yaml.safe_load((tmp_path / "new/data.yaml").read_text())
@@ -194,6 +194,8 @@ def test_a_yolo_copy_keeps_the_keys_of_others(tmp_path):
         "download": "import os\n",
     }
     assert found["names"] == {0: "cat"}
+    assert (found[None], found[7]) == ("nothing", "seven")
+    assert "None" not in found
     assert read_whole(tmp_path / "new").names == ("cat",)
     convert(source, tmp_path / "coco", "coco", ("boxes",))
     convert(tmp_path / "coco", tmp_path / "back", "yolo", ("boxes",))

@@ -7,7 +7,8 @@ from PIL import Image
 
 from pellucid.data import doctor
 from pellucid.data.findings import CODES, PLACES, Log
-from pellucid.data.readers import open_dataset
+from pellucid.data.images import read_image
+from pellucid.data.readers import open_dataset, read_dataset
 from pellucid.data.readers.place import Canvas, Drawn
 from pellucid.errors import DataError, PellucidWarning
 
@@ -213,3 +214,14 @@ def test_training_warns_of_pages_by_the_same_finding(tmp_path):
         open_dataset(source)
     with pytest.raises(DataError, match="image-pages"):
         open_dataset(source, strict=True)
+
+
+@pytest.mark.parametrize(("left", "pages"), [(0.99, 3), (0.66, 3), (0.335, 2)], ids=["whole", "third", "second"])
+def test_pages_are_told_where_a_later_one_is_cut_off(left, pages, tmp_path):
+    source, needs = MAKERS["image-pages"](tmp_path)
+    path = tmp_path / "images/train/a.tif"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(left * len(content))])
+    (found,) = [finding for finding in read_dataset(source, needs).all_findings() if finding.code == "image-pages"]
+    assert found.places == (f"{path}: {pages} pages",)
+    assert read_image(path)[0, 0].tolist() == [255, 0, 0]

@@ -73,7 +73,8 @@ def do_predict(given: dict[str, Any]) -> int:
         print(result.to_json() if config.json else result_line(result), flush=True)
     pictures = f"{count} picture{'s' * (count != 1)}"
     if not objects and not is_untrained(config.model):
-        print(f"nothing found in {pictures} at conf={config.conf:g}: lower conf, or see {ZERO}", file=sys.stderr)
+        among = "" if config.classes is None else f", name other classes than {','.join(map(str, config.classes))}"
+        print(f"nothing found in {pictures} at conf={config.conf:g}: lower conf{among}, or see {ZERO}", file=sys.stderr)
     print(f"{pictures}; folder: {folder}", file=sys.stderr)
     return int(unread > 0)
 

@@ -115,15 +115,20 @@ def _refuse_twins(path: str, node: Any) -> None:
 
 def read_value(parser: Any, kind: type, key: str, text: str) -> Any:
     """`text` as a value of the field's kind; UsageError in our words."""
+    import yaml
+
     field = next(field for field in fields(kind) if field.name == key)
     if field.type == "bool":
         text = "true" if text.lower() in YES else "false" if text.lower() in NO else text
     if "None" in str(field.type) and text.lower() in ("none", "null"):
         text = "null"
-    if str(field.type).startswith("tuple") and text != "null" and not text.startswith("["):
+    several = str(field.type).startswith("tuple") and text != "null"
+    if several and not text.startswith("["):
         parts = [part.strip() for part in text.split(",")]
         text = json.dumps([int(part) if re.fullmatch(r"-?\d+", part) else part for part in parts])
     try:
+        if several and any(type(part) not in (int, str) for part in yaml.safe_load(text)):
+            raise ValueError(text)
         return getattr(parser.parse_args([f"--{key}={text}"]), key)
     except Exception:
         raise UsageError(f"{key}: expected {words_of_type(str(field.type))}, got {text!r}; see {parser.prog} --help") from None

@@ -2,7 +2,8 @@
 
 polygons: every ring's points x, y, each ring ended by a pair of NaN; outer rings and holes run opposite ways.
 keypoints: K points x, y, visibility (0 absent, 1 hidden, 2 seen). rboxes: cx, cy, w, h, theta. area: square pixels, 0 where not stated.
-Only where a copy is to be written: origin, the object's place in its file from 1; drawn, its four corners as they were drawn.
+Only where a copy is to be written: origin, the object's place in its file from 1; drawn, its four corners as they were drawn;
+wound, 1 where its only ring was drawn the other way round.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..geometry.keypoints import Keypoints, KeypointSpec
 from ..geometry.polygons import Polygons
 from ..geometry.rboxes import RBoxes
 
-OF_COPIES = ("origin", "drawn")  # columns that say nothing of the object itself
+OF_COPIES = ("origin", "drawn", "wound")  # columns that say nothing of the object itself
 GAP = np.full((1, 2), np.nan, np.float32)  # ends a ring
 
 

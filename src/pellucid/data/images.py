@@ -189,13 +189,15 @@ def _header(file: BinaryIO) -> tuple[Header, str]:
 
 
 def _page_count(image: Image.Image) -> int:
-    """Full pictures in an open TIFF, which is left at some page of it; 1 for all else, and where a later page is broken."""
+    """Full pictures in an open TIFF, which is left at some page of it, to the first broken one, which counts; 1 for all else."""
     if image.format != "TIFF" or not getattr(image, "is_animated", False):
         return 1
+    kinds: list[int] = []
     try:
-        kinds = [frame.tag_v2.get(_KIND_OF_PAGE, 0) for frame in ImageSequence.Iterator(image)]  # type: ignore[attr-defined]
-    except Exception:  # of whatever decoders raise: the first page is what counts
-        return 1
+        for frame in ImageSequence.Iterator(image):
+            kinds.append(frame.tag_v2.get(_KIND_OF_PAGE, 0))  # type: ignore[attr-defined]  # noqa: PERF401
+    except Exception:  # of whatever decoders raise
+        kinds.append(0)
     return max(1, sum(not kind & _NO_PICTURE for kind in kinds))
 
 

@@ -43,7 +43,8 @@ class Request:
         """What IndexBuilder gets beside boxes; areas too where the format states them or polygons give them."""
         kinds = tuple("corners" if kind == "rboxes" else kind for kind in self.needs if kind != "boxes")
         kinds += ("area",) if area or "polygons" in kinds else ()
-        return (*kinds, *(("drawn",) if "corners" in kinds else ()), "origin") if self.copy else kinds
+        again = [name for name, kind in (("drawn", "corners"), ("wound", "polygons")) if kind in kinds]
+        return (*kinds, *again, "origin") if self.copy else kinds
 
 
 def splits_of(request: Request, present: Sequence[str], source: object) -> tuple[str, ...]:
@@ -136,13 +137,13 @@ def check_keys(source: Path, config: Mapping[str, object]) -> None:
             raise DataError(f"{source}: expected `{near[0]}`, got the key {key!r}, which nothing reads; correct it.")
 
 
-def other_keys(source: Path) -> dict[str, object]:
+def other_keys(source: Path) -> dict[object, object]:
     """What a data set's YAML says that nothing here reads, as plain values; DataError where it holds others, nothing in it is ever run."""
     try:
         config = yaml.safe_load(read_text(source, _YAML_LIMIT).decode())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(f"{source}: expected plain values in YAML ({' '.join(str(error).split())[:160]}); correct it.") from None
-    return {str(key): value for key, value in config.items() if key not in KEYS}
+    return {key: value for key, value in config.items() if key not in KEYS}
 
 
 def root_of(source: Path, config: dict) -> Path:

@@ -24,7 +24,7 @@ from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
 from .base import ALIASES, Request, empty_split, hints, inside, is_image, probe, read_lines, read_text, splits_of, walk
-from .place import Canvas, Drawn, bounds, rectangle, turn_of
+from .place import Canvas, Drawn, bounds, not_rectangle, rectangle, turn_of
 
 DELIVERS = ("boxes", "polygons", "keypoints")
 WHOLE = DELIVERS  # what is read where all is asked for
@@ -140,7 +140,9 @@ def ring_of(shape: dict) -> np.ndarray:
     if kind == "polygon":
         return points
     if kind == "rectangle" and len(points) in (2, 4):
-        return rectangle(bounds([points]))
+        box = rectangle(bounds([points]))
+        upright = len(points) == 2 or (not_rectangle(points) and ((points == box[0]) | (points == box[2])).all())
+        return box if upright else points  # four corners may be turned
     if kind == "circle" and len(points) == 2:
         angles = np.arange(_CIRCLE) * (2 * np.pi / _CIRCLE)
         return points[0] + np.hypot(*(points[1] - points[0])) * np.column_stack((np.cos(angles), np.sin(angles)))

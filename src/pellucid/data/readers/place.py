@@ -98,6 +98,7 @@ class Canvas:
             box = (_sound(box, self.size, changed) or bounds(rings)) if rings else box
             area = (0.0 if changed["clipped"] and rings else area) or abs(sum(map(ring_area, rings)))
             columns["polygons"] = encode_rings(rings)
+            columns |= {"wound": (float(_wound(drawn, rings)),)} if "wound" in self.columns else {}
         if "corners" in self.columns:
             corners = place_corners(drawn.corners, self.size, changed)
             columns["corners"] = corners.reshape(-1)
@@ -226,6 +227,13 @@ def place_rings(drawn: Drawn, size: tuple[int, int], changed: Counter[str]) -> l
     if drawn.traced:
         return kept if ring_area(max(kept, key=lambda ring: abs(ring_area(ring)))) > 0 else [ring[::-1] for ring in kept]
     return [ring if ring_area(ring) >= 0 else ring[::-1] for ring in kept]
+
+
+def _wound(drawn: Drawn, rings: Sequence[Array]) -> bool:
+    """Whether the only ring that is left of an object was drawn the other way round."""
+    if len(rings) != 1 or drawn.traced or not drawn.rings:
+        return False
+    return min(map(ring_area, drawn.rings), key=lambda area: -abs(area)) < 0
 
 
 def _cut_rings(rings: Sequence[Array], size: tuple[int, int]) -> list[Array]:

@@ -86,8 +86,8 @@ def _polygons(values: Array, fields: Array, size: Size, points: KeypointSpec | N
         ring = ring[np.where((areas < 0)[own], (begins + last)[own] - at, at)]
     rows = np.full((len(ring) + len(count), 2), np.nan, np.float32)  # a pair of nan ends each ring
     rows[at + own] = ring
-    boxes = np.concatenate((low, high), 1)
-    return Plain(boxes, {"polygons": (rows.reshape(-1), fields + 1), "area": (np.abs(areas), np.ones_like(fields))})
+    boxes, one = np.concatenate((low, high), 1), np.ones_like(fields)
+    return Plain(boxes, {"polygons": (rows.reshape(-1), fields + 1), "area": (np.abs(areas), one), "wound": (areas < 0, one)})
 
 
 def _corners(values: Array, fields: Array, size: Size, points: KeypointSpec | None) -> Plain | None:

@@ -75,7 +75,7 @@ class Thing:
     label: int
     box: tuple[float, float, float, float]  # xyxy
     ignore: bool
-    rings: list[np.ndarray]  # outer ones run from +x to +y, holes the other way
+    rings: list[np.ndarray]  # outer ones run from +x to +y, holes the other way; an only one as it was drawn
     corners: np.ndarray | None  # (4, 2)
     points: np.ndarray | None  # (K, 3)
     area: float  # as stated, 0 where it is not
@@ -85,6 +85,11 @@ class Thing:
     def outlines(self) -> list[np.ndarray]:
         """Its rings; the corners of an oriented box are one."""
         return self.rings or ([] if self.corners is None else [self.corners])
+
+    @property
+    def wound(self) -> bool:
+        """Whether its only ring runs the other way than outer ones do."""
+        return len(self.outlines) == 1 and area_of(self.outlines[0]) < 0
 
 
 class Losses:
@@ -169,7 +174,7 @@ class Writer:
         if thing.points is not None and "keypoints" not in holds:
             add("points", name, int(thing.points[:, 2].any()))
         if thing.area and "areas" not in holds:
-            known = abs(sum(map(_area, thing.rings))) or (thing.box[2] - thing.box[0]) * (thing.box[3] - thing.box[1])
+            known = abs(sum(map(area_of, thing.rings))) or (thing.box[2] - thing.box[0]) * (thing.box[3] - thing.box[1])
             add("areas", name, int(abs(thing.area - known) > 0.01 * known + 1))
 
     def text(self, path: str, content: str) -> None:
@@ -192,6 +197,9 @@ def things(index: Index, row: int) -> list[Thing]:
         flat, starts, objects = decode_rings(index.columns["polygons"].span(first, last))
         every = np.split(flat.astype(np.float64), starts[1:-1]) if len(starts) > 1 else []
         rings = [every[a:b] for a, b in zip(objects[:-1].tolist(), objects[1:].tolist(), strict=True)]
+    if "wound" in index.columns:
+        wound = _rows(index.columns["wound"], first, last, 1)[:, 0].tolist()
+        rings = [[ring[::-1] for ring in own] if other else own for own, other in zip(rings, wound, strict=True)]
     corners: Any = [None] * (last - first)
     if "rboxes" in index.columns:
         turned = torch.from_numpy(_rows(index.columns["rboxes"], first, last, 5)).double()
@@ -223,32 +231,30 @@ def _rows(rows: Ragged, first: int, last: int, width: int) -> np.ndarray:
     return rows.span(first, last).values.reshape(last - first, width)
 
 
-def _area(ring: np.ndarray) -> float:
+def area_of(ring: np.ndarray) -> float:
+    """Signed area: positive where the ring (p, 2) runs from +x to +y."""
     x, y = (ring - ring[0]).T
     return float(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2
 
 
 def joined(rings: Sequence[np.ndarray]) -> np.ndarray:
     """All rings as one (p, 2), joined by lines that run there and back: what is filled, by winding or by crossings, stays."""
-    rest = sorted(rings, key=lambda ring: -abs(_area(ring)))
-    path = rest.pop(0)
-    while rest:
-        gaps = [_nearest(path, ring) for ring in rest]
-        best = min(range(len(rest)), key=lambda i: gaps[i][0])
-        _, i, j = gaps[best]
-        ring = rest.pop(best)
-        path = np.concatenate((path[: i + 1], ring[j:], ring[: j + 1], path[i:]))
-    return path
-
-
-def _nearest(path: np.ndarray, ring: np.ndarray) -> tuple[float, int, int]:
-    """Squared distance of the two nearest points, and which they are."""
-    best = (np.inf, 0, 0)
-    for j, point in enumerate(ring):
-        apart = ((path - point) ** 2).sum(1)
-        i = int(apart.argmin())
-        best = min(best, (float(apart[i]), i, j))
-    return best
+    rings = sorted(rings, key=lambda ring: -abs(area_of(ring)))
+    points, first = np.concatenate(rings), np.cumsum([0, *map(len, rings)])
+    owner = np.repeat(np.arange(len(rings)), np.diff(first))
+    rest, added = np.arange(len(points)), 0  # points that wait, and the ring that was joined last
+    gap, mate = np.full(len(points), np.inf), np.zeros(len(points), np.int64)  # to the nearest point on the path, and which it is
+    path = [*range(first[1])]
+    while len(rest := rest[owner[rest] != added]):
+        for i in range(first[added], first[added + 1]):
+            apart = ((points[rest] - points[i]) ** 2).sum(1)
+            nearer = rest[apart < gap[rest]]
+            gap[nearer], mate[nearer] = apart[apart < gap[rest]], i
+        j = int(rest[gap[rest].argmin()])
+        added, near = int(owner[j]), int(mate[j])
+        at = path.index(near) + 1
+        path[at:at] = [*range(j, first[added + 1]), *range(first[added], j + 1), near]
+    return points[path]
 
 
 def rectangle_around(rings: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
@@ -261,7 +267,7 @@ def rectangle_around(rings: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
     k = int(sizes.argmin())
     ends = [(u[:, k].min(), v[:, k].min()), (u[:, k].max(), v[:, k].min()), (u[:, k].max(), v[:, k].max()), (u[:, k].min(), v[:, k].max())]
     corners = np.array(ends) @ np.array((axes[k], (-axes[k, 1], axes[k, 0])))
-    return corners, abs(abs(sum(map(_area, rings))) - float(sizes[k])) <= 0.02 * float(sizes[k]) + LARGE
+    return corners, abs(abs(sum(map(area_of, rings))) - float(sizes[k])) <= 0.02 * float(sizes[k]) + LARGE
 
 
 def _hull(points: np.ndarray) -> np.ndarray:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...geometry.keypoints import default_sigmas
 from ...geometry.polygons import Polygons
 from ..readers.base import KEYS, read_yaml
@@ -41,8 +43,10 @@ class Coco(Writer):
         known = self.files.image(item.index, item.row) if self.files else {}
         self.lost.add("dropped", f"{item.name}: image id {known.get('id')!r}", int(isinstance(known.get("id"), str)))
         document["images"].append({**known, **own})
-        outlines = Polygons.from_rings([thing.outlines for thing in things]).coco(height, width)
+        outlines = Polygons.from_rings([_outer(thing) for thing in things]).coco(height, width)
         for thing, outline in zip(things, outlines, strict=True):
+            if thing.wound and isinstance(outline, list):
+                outline = [np.reshape(ring, (-1, 2))[::-1].reshape(-1).tolist() for ring in outline]
             old = self.files.annotation(item.index, thing.origin) if self.files else {}
             entry = {"id": self.number(split, item.name, old.get("id")), **self.annotation(item.image_id, thing, outline)}
             area = old.get("area")
@@ -63,7 +67,7 @@ class Coco(Writer):
 
     def annotation(self, image_id: int, thing: Thing, outline: Any) -> dict[str, Any]:
         x1, y1, x2, y2 = thing.box
-        area = thing.area or (Polygons.from_rings([thing.outlines]).area().item() if thing.outlines else (x2 - x1) * (y2 - y1))
+        area = thing.area or (Polygons.from_rings([_outer(thing)]).area().item() if thing.outlines else (x2 - x1) * (y2 - y1))
         entry: dict[str, Any] = {
             "image_id": image_id,
             "category_id": self.dataset.category_ids[thing.label],
@@ -124,3 +128,8 @@ class Coco(Writer):
             spec = self.points
             usual = default_sigmas(spec.points, 3, spec.names)
             self.lost.add("sigmas", "annotations", spec.points * (tuple(spec.sigmas) != tuple(usual)))
+
+
+def _outer(thing: Thing) -> list[np.ndarray]:
+    """The rings of an object, outer ones run from +x to +y."""
+    return [ring[::-1] for ring in thing.outlines] if thing.wound else thing.outlines

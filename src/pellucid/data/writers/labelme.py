@@ -11,7 +11,7 @@ import numpy as np
 from ...geometry.keypoints import KeypointSpec, default_sigmas
 from ..readers.labelme import NO_CLASS, group_of, key_of, kind_of, label_of, listed_lines, ring_of
 from ..readers.place import bounds, rectangle
-from .base import LARGE, Item, Plan, Thing, Writer, joined, stem_of
+from .base import LARGE, Item, Plan, Thing, Writer, area_of, joined, stem_of
 from .originals import LabelMeFiles
 
 SAME = 0.01  # pixels by which a shape may differ from the one that was read and count as unchanged
@@ -51,7 +51,7 @@ class LabelMe(Writer):
         x1, y1, x2, y2 = thing.box
         label, flags = self.dataset.names[thing.label], {"difficult": True} if thing.ignore else {}
         rings = thing.outlines
-        if any(_runs_back(ring) for ring in rings):
+        if len(rings) > 1 and any(area_of(ring) < 0 for ring in rings):
             self.lost.add("joined", name)
             rings = [joined(rings)]
         found = [_shape(label, "polygon", ring, number, flags) for ring in rings]
@@ -154,8 +154,3 @@ def _rest(shape: dict[str, Any]) -> dict[str, Any]:
 def _shape(label: str, kind: str, points: np.ndarray, group: int, flags: dict[str, bool]) -> dict[str, Any]:
     places = points.round(4).tolist()
     return {"label": label, "points": places, "group_id": group, "shape_type": kind, "flags": flags}
-
-
-def _runs_back(ring: np.ndarray) -> bool:
-    x, y = (ring - ring[0]).T
-    return float(x[:-1] @ y[1:] - x[1:] @ y[:-1]) < 0

@@ -77,7 +77,7 @@ class Yolo(Writer):
             if tuple(spec.sigmas) != tuple(default_sigmas(spec.points, spec.dims, spec.names)):
                 lines.append(f"kpt_sigmas: {list(spec.sigmas)}")
             self.lost.add("skeleton", "data.yaml", len(spec.skeleton))
-        others: dict[str, object] = {}
+        others: dict[object, object] = {}
         try:
             others = other_keys(self.dataset.source) if self.dataset.format == "yolo" else {}
         except DataError as error:
@@ -85,7 +85,7 @@ class Yolo(Writer):
         self.text("data.yaml", "\n".join(lines) + "\n" + as_yaml(others))
 
 
-def as_yaml(others: Mapping[str, object]) -> str:
+def as_yaml(others: Mapping[object, object]) -> str:
     """The lines of what a YAML says that nothing here reads."""
     return yaml.safe_dump(dict(others), allow_unicode=True, sort_keys=False) if others else ""
 
