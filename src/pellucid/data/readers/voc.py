@@ -192,7 +192,8 @@ class _Split:
             self.log.add("class-id", where, f"class {name!r}{self.hint(name)}")
             return
         try:
-            x1, y1, x2, y2 = (float(text_of(item, f"bndbox/{tag}")) for tag in ("xmin", "ymin", "xmax", "ymax"))
+            box = item.find("bndbox")
+            x1, y1, x2, y2 = (float(text_of(box, side)) for side in ("xmin", "ymin", "xmax", "ymax") if box is not None)
         except ValueError:
             self.log.add("object-malformed", where, "xmin, ymin, xmax, ymax are not four numbers")
             return

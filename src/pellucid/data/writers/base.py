@@ -206,7 +206,8 @@ def things(index: Index, row: int) -> list[Thing]:
         corners = list(RBoxes(turned).corners().numpy())
         if "drawn" in index.columns:
             drawn = _rows(index.columns["drawn"], first, last, 8).reshape(-1, 4, 2).astype(np.float64)
-            corners = [as_drawn(*pair) for pair in zip(corners, drawn, strict=True)]
+            skewed = not_rectangle(drawn).tolist()
+            corners = [as_drawn(own, as_was) if off else as_was for own, as_was, off in zip(corners, drawn, skewed, strict=True)]
     points: Any = [None] * (last - first)
     if "keypoints" in index.columns and index.keypoints is not None:
         flat = _rows(index.columns["keypoints"], first, last, 3 * index.keypoints.points).astype(np.float64)
