@@ -63,6 +63,7 @@ CASES = [
     ("path of many", f"{TRAIN} data=path", 3, "expected `path` as one folder, got ['a', 'b']"),
     ("path too long", f"{TRAIN} data={LONG}", 1, "File name too long"),
     ("unknown key", f"{TRAIN} epoch=3", 2, "unknown setting 'epoch': did you mean epochs?"),
+    ("key of another program", f"{TRAIN} lr=0.1", 2, "unknown setting 'lr': did you mean lr0?"),
     ("wrong task", f"{VAL} model=task.safetensors", (2, 3), "fold"),
     ("imgsz", f"{TRAIN} imgsz=100", 2, "imgsz: expected a multiple of 32 up to 16384, got 100; take 96"),
     (

@@ -19,6 +19,17 @@ REFUSED = {  # familiar names that few verbs take, or none
     "save_crop": "it belongs to predict",
 }
 
+FAMILIAR = {  # names of other programs for settings that are here
+    **dict.fromkeys(("lr", "learning_rate"), "lr0"),
+    **dict.fromkeys(("weights", "pretrained", "checkpoint"), "model"),
+    **dict.fromkeys(("img_size", "image_size", "img", "size"), "imgsz"),
+    **dict.fromkeys(("batch_size", "bs"), "batch"),
+    **dict.fromkeys(("amp", "fp16", "dtype"), "precision"),
+    **dict.fromkeys(("augment", "augmentation"), "preset"),
+    **dict.fromkeys(("confidence", "threshold", "conf_thres"), "conf"),
+    **dict.fromkeys(("dataset", "data_path"), "data"),
+}
+
 
 def words_of_type(kind: str) -> str:
     """The annotation of a field as a user would say it."""
@@ -127,7 +138,7 @@ def check_key(kind: type, key: str) -> None:
         raise UsageError(
             f"{key}: expected a setting of this verb, got a familiar one that it does not offer ({REFUSED[key]}); leave it out"
         )
-    near = get_close_matches(key, names, 1, 0.5)
+    near = [FAMILIAR[key]] if FAMILIAR.get(key) in names else get_close_matches(key, names, 1, 0.6)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
     raise UsageError(f"unknown setting {key!r}: {hint}")
 

@@ -39,8 +39,19 @@ def test_open_by_name():
     assert card.nc == 2
     assert card.category_ids == (5, 6)
     assert model.one.classes[0][-1].out_channels == 2
-    with pytest.raises(UsageError, match=r"weights file .* or one of detect-n"):
+    with pytest.raises(UsageError, match=r"weights file .* or a name; got .detekt-n.; did you mean detect-n\?"):
         open_model("detekt-n")
+    with pytest.raises(UsageError, match=r"got .yolo.pt.; names are detect-n"):
+        open_model("yolo.pt")
+
+
+def test_a_run_folder_and_another_suffix_point_to_the_weights(tmp_path):
+    weights = tmp_path / "run" / "weights" / "best.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    for given in (tmp_path / "run", weights.with_suffix(".pt")):
+        with pytest.raises(UsageError, match=f"did you mean {weights}"):
+            open_model(given)
 
 
 class Evil:

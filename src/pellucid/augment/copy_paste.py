@@ -15,7 +15,7 @@ from torch import Tensor
 from ..geometry import Polygons
 from ..geometry.affine import compose, scaling, translation
 from ..geometry.polygons import mask_rings
-from ..geometry.rings import Runs, fill
+from ..geometry.rings import covered
 from ..types import Instances
 
 CHOSEN = 0.5  # probability with which each object of the other picture is pasted
@@ -102,8 +102,7 @@ def hide(objects: Instances, cutting: Cutting) -> tuple[Instances, Tensor]:
 
 def _union(polygons: Polygons, height: int, width: int) -> np.ndarray:
     """The pixels that any of the polygons fills, (height, width) bool."""
-    found = polygons.runs(height, width)
-    return fill(Runs(np.zeros_like(found.object), found.line, found.start, found.end), 1, height, width)[0]
+    return covered(polygons.runs(height, width), height, width)
 
 
 def _window(cutting: Cutting, left: int, top: int, shape: tuple[int, int]) -> np.ndarray:

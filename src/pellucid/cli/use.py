@@ -13,6 +13,7 @@ from ..errors import DataError
 from .verb import Verb
 
 ZERO = "'My score is 0', docs/score-is-zero.md"  # a page of the docs
+NOTHING = 0.005  # a score below it has taught its reader nothing
 
 
 def do_train(given: dict[str, Any]) -> int:
@@ -90,10 +91,10 @@ def do_ui(given: dict[str, Any]) -> int:
 
 
 def advise(scores: Any) -> None:
-    """Say where to read on if every path's first score is exactly 0."""
+    """Say where to read on if every path's first score is all but 0, or there is none."""
     firsts = [next(iter(part.metrics.values())) for part in scores.paths.values()]
-    if not any(value != 0 for value in firsts):
-        print(f"the score is 0: see {ZERO}", file=sys.stderr)
+    if not any(value >= NOTHING for value in firsts):
+        print(f"the score is {max(firsts, default=0):.3g}: see {ZERO}", file=sys.stderr)
 
 
 def page_of(folder: Path) -> str:

@@ -75,7 +75,11 @@ CODES: dict[str, tuple[str, str]] = {
     "name-twice": ("warning", "class name(s) stand for several ids; kept as separate classes"),
     "id-replaced": ("note", "image id(s) are no 64-bit integers; the position in the file is used"),
     "ignored": ("note", "object(s) are crowd or difficult; neither taught nor counted"),
-    "tiny": ("warning", "object(s) are smaller than 3 px at the training size; raise imgsz or cut tiles"),
+    "tiny": (
+        "warning",
+        "object(s) are smaller than 3 px at the training size; raise imgsz, or look at tiles (tile=640 of predict and val; of oriented "
+        "boxes by `pellucid data tiles`)",
+    ),
     "duplicate": ("warning", "object(s) repeat another of the same class and box; kept"),
     "split-overlap": ("error", "image(s) are in more than one split; scores will flatter"),
     "split-missing": (

@@ -190,8 +190,17 @@ def _joined(found: Runs) -> Runs:
     return Runs(found.object[begins], found.line[begins], found.start[begins], found.end[ends])
 
 
+def covered(found: Runs, height: int, width: int) -> Array:
+    """The cells (height, width) bool that any run fills, whatever its object."""
+    cells = np.zeros(height * width, np.bool_)
+    length = found.end - found.start
+    base = found.line * width + found.start
+    cells[np.arange(length.sum()) - np.repeat(np.cumsum(length) - length - base, length)] = True
+    return cells.reshape(height, width)
+
+
 def fill(found: Runs, count: int, height: int, width: int) -> Array:
-    """(count, height, width) bool with the runs filled."""
+    """(count, height, width) bool with the runs filled, which are in order and nowhere over each other."""
     base = (found.object * height + found.line) * width
     limits = np.stack((base + found.start, base + found.end), 1).reshape(-1)
     lengths = np.diff(limits, prepend=0, append=count * height * width)  # empty and filled cells in turns

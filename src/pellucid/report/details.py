@@ -18,6 +18,7 @@ from ..train.folder import write_json
 from ..zoo import Card
 from .examples import write_examples
 from .page import make_page
+from .parts import LEAST_F1
 
 if TYPE_CHECKING:
     from ..train.run import TrainResult
@@ -93,8 +94,8 @@ def _pace(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _threshold(scores: PathScores) -> float:
     """The threshold of the best mean F1."""
-    best = scores.curves.best()[0] if scores.curves is not None else math.nan
-    return best if math.isfinite(best) and best > 0 else SHOWN_SCORE
+    best, value = scores.curves.best() if scores.curves is not None else (math.nan, 0.0)
+    return best if math.isfinite(best) and value >= LEAST_F1 else SHOWN_SCORE
 
 
 def _matched(scores: PathScores) -> dict[str, Any]:

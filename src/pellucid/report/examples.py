@@ -68,7 +68,8 @@ def write_examples(folder: Path, found: Mapping[int, Instances], index: Index, t
     judged = [judge(row, found[row], index.instances(row), threshold) for row in sorted(found)]
     order = sorted(judged, key=lambda one: (one.f1, -(one.missed + one.false), one.row))
     half = -(-len(order) // 2)
-    chosen = {"worst": order[: min(SHOWN, half)], "best": sorted(order[half:], key=lambda one: (-one.f1, -one.hits, one.row))[:SHOWN]}
+    best = sorted(order[half:], key=lambda one: (-one.f1, -one.hits, one.row))
+    chosen = {"worst": [one for one in order[:half] if one.f1 < 1][:SHOWN], "best": best[:SHOWN]}
     (folder / "examples").mkdir(exist_ok=True)
     told = {}
     for kind, ones in chosen.items():

@@ -19,6 +19,7 @@ from . import svg
 MATRIX = 40  # classes up to which the confusion matrix is drawn
 MIXED = 10  # pairs of classes in the list of mix-ups
 WIDE = 1000  # pixels of an embedded sheet
+LEAST_F1 = 0.05  # below it the best threshold is that of chance
 ROLES = {"right": "found, as labelled", "wrong": "found where nothing of that class is labelled", "missed": "labelled, not found"}
 PATHS = {"e2e": "end to end", "nms": "with suppression"}
 
@@ -132,15 +133,20 @@ def curves(run: Any) -> str:
             (0, 1),
             (0, 1),
             mean,
-            (best["threshold"], f"best F1 at {best['threshold']:.2f}") if best["f1"] else None,
+            (best["threshold"], f"best F1 at {best['threshold']:.2f}") if best["f1"] >= LEAST_F1 else None,
         ),
     ]
     told = (
         f"F1 is best, {best['f1']:.3f}, at the score threshold {best['threshold']:.2f}: a good <code>conf=</code> to begin with. "
         "The pictures below are judged at it; the matrix of who is taken for whom has a threshold of its own."
     )
+    if best["f1"] < LEAST_F1:
+        told = (
+            f"F1 is nowhere above {best['f1']:.3f}: too little is found for any threshold to be advised; the guide "
+            "<i>My score is 0</i> (docs/score-is-zero.md) says what to look at."
+        )
     path = escape(PATHS.get(run.details["path"], run.details["path"]))
-    return f"<p>{told if best['f1'] else 'Nothing was found that counts.'} The path is {path}.</p>" + grid(charts)
+    return f"<p>{told} The path is {path}.</p>" + grid(charts)
 
 
 def confusion(run: Any) -> str:
@@ -172,9 +178,9 @@ def _not_best(run: Any, threshold: float) -> str:
 
 
 def _best_threshold(run: Any) -> float | None:
-    """The score threshold of the best F1; None where nothing was found that counts."""
+    """The score threshold of the best F1; None where next to nothing was found that counts."""
     best = (run.details.get("curves") or {}).get("best") or {}
-    return best["threshold"] if best.get("f1") else None
+    return best["threshold"] if best.get("f1", 0) >= LEAST_F1 else None
 
 
 def classes(run: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +28,13 @@ def summary(data: DataModule) -> Iterator[str]:
         empty = int((index.start[1:] == index.start[:-1]).sum())
         negatives = f", {empty:,} without objects" if empty else ""
         classes = f"{len(index.names)} class{'es' * (len(index.names) != 1)}"
-        yield f"{name}: {len(index):,}{cut} images{share}, {len(index.labels):,} objects, {classes}{negatives}"
+        ignored = int(index.ignore.sum())
+        regions = f" and {ignored:,} ignored" if ignored else ""
+        yield f"{name}: {len(index):,}{cut} images{share}, {len(index.labels) - ignored:,} objects{regions}, {classes}{negatives}"
     findings = data.dataset.all_findings()
     if findings:
-        yield f"{len(findings)} kind{'s' * (len(findings) != 1)} of findings in the data: pellucid data check data={data.dataset.source}"
+        command = f"pellucid data check data={shlex.quote(str(data.dataset.source))} task={data.task.name} imgsz={data.loading.imgsz}"
+        yield f"{len(findings)} kind{'s' * (len(findings) != 1)} of findings in the data: {command}"
 
 
 def check_batches(config: TrainConfig, images: int, processes: int) -> None:

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,17 @@ def open_model(
         return load_weights(HERE / f"{name}.safetensors")
     if Path(name).suffix in (".safetensors", ".ckpt"):
         return load_weights(name)
-    known = ", ".join([*(f"{task}-{scale}" for task in TASKS for scale in SCALES), *shipped_names()])
-    raise UsageError(f'model: expected a weights file (.safetensors, .ckpt) or one of {known}; got "{name}"')
+    raise UsageError(f'model: expected a weights file (.safetensors, .ckpt), or a name; got "{str(name)[:200]}"; {_advice(Path(name))}')
+
+
+def _advice(given: Path) -> str:
+    """What may have been meant by a name that is none."""
+    for path in (given / "weights" / "best.safetensors", given.with_suffix(".safetensors") if given.name else given):
+        if os.path.isfile(path):
+            return f"did you mean {path}?"
+    known = [*(f"{task}-{scale}" for task in TASKS for scale in SCALES), *shipped_names()]
+    near = get_close_matches(str(given), known, 1, 0.7)
+    return f"did you mean {near[0]}?" if near else f"names are {', '.join(known)}"
 
 
 def is_untrained(name: str | Path) -> bool:
