@@ -6,6 +6,7 @@ do not wait. Prints a line a case and JSON last; `gain` is against eager in the 
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import subprocess
@@ -80,6 +81,8 @@ def measure(task: str, images: int, mode: str, options: dict[str, str]) -> dict:
     repeats = int(options["repeats"])
     began = time.perf_counter()
     step, batches = prepare(task, images, mode, options)
+    gc.collect()
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -118,6 +121,7 @@ def main(options: dict[str, str]) -> list[dict]:
                 row["images_per_s"] = 1e3 * images / row["stream_ms"]
                 rows.append({name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()})
                 print(rows[-1], flush=True)
+                gc.collect()  # a step and its recordings are cycles
                 torch.cuda.empty_cache()
     return rows
 

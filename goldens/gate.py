@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -44,6 +45,12 @@ SECONDS = {
     "tests/gpu/test_capture.py": 200,
     "tests/gpu/test_replay.py": 300,
 }  # of steps that take more, or less
+TASKS_AND_REST = (*TASKS, f"not ({' or '.join(TASKS)})")
+BY_NAME = {  # long files, in several steps by the names of their tests
+    "tests/gpu/test_noise.py": TASKS_AND_REST,
+    "tests/gpu/test_tasks.py": TASKS_AND_REST,
+    "tests/gpu/test_replay.py": TASKS,
+}
 NOTEBOOKS = ("demo_detect", "demo_segment", "demo_keypoints", "demo_obb", "development_gates")
 NO_TESTS = 5  # pytest's exit code, and that of a golden that has not been made
 SOURCES = ("src", "tests", "goldens", "notebooks", "bench")
@@ -59,7 +66,8 @@ class Step:
 
     @property
     def expected(self) -> int:
-        return SECONDS.get(self.name, EXPECTED[self.kind])
+        path = self.name.partition(" ")[0]
+        return SECONDS.get(path, EXPECTED[self.kind]) // len(BY_NAME.get(path, ("all",)))
 
 
 @dataclass
@@ -89,9 +97,17 @@ def _marks_gpu(path: Path) -> bool:
 
 
 def all_steps(root: Path = ROOT) -> list[Step]:
-    tests = [Step("tests", path, ("-m", "pytest", "-q", "-x", "-m", "gpu", path)) for path in gpu_test_files(root)]
+    tests = [step for path in gpu_test_files(root) for step in tests_of(path)]
     goldens = [Step("golden", f"overfit-{task}", ("goldens/bands.py", "--check", "--task", task)) for task in TASKS]
     return [*tests, *goldens, *(Step("notebook", f"notebooks/{name}.py", (f"notebooks/{name}.py",)) for name in NOTEBOOKS)]
+
+
+def tests_of(path: str) -> list[Step]:
+    """A file of tests, in as many steps as `BY_NAME` says."""
+    words = ("-m", "pytest", "-q", "-x", "-m", "gpu", path)
+    if path not in BY_NAME:
+        return [Step("tests", path, words)]
+    return [Step("tests", f"{path} -k {chosen}", (*words, "-k", chosen)) for chosen in BY_NAME[path]]
 
 
 def cut(steps: Iterable[Step], together: int = 1) -> list[list[Step]]:
@@ -104,12 +120,22 @@ def cut(steps: Iterable[Step], together: int = 1) -> list[list[Step]]:
     return parts
 
 
-def run_step(step: Step, seconds: float, folder: Path, root: Path = ROOT) -> Outcome:
-    """Run one step within so many seconds."""
-    report = folder / f"junit-{step.name.replace('/', '-')}.xml"
+def devices_from(first: int) -> dict[str, str]:
+    """The variable that names all accelerators of this machine, so many places further; nothing where there is but one."""
+    import torch
+
+    own = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    found = own.split(",") if own else [str(number) for number in range(torch.cuda.device_count())]
+    first %= max(len(found), 1)
+    return {"CUDA_VISIBLE_DEVICES": ",".join(found[first:] + found[:first])} if len(found) > 1 else {}
+
+
+def run_step(step: Step, seconds: float, folder: Path, root: Path = ROOT, first: int = 0) -> Outcome:
+    """Run one step within so many seconds, on the accelerator `first`; others come after it."""
+    report = folder / f"junit-{re.sub(r'[^A-Za-z0-9_.]+', '-', step.name)}.xml"
     report.unlink(missing_ok=True)
     words = [sys.executable, *step.words, *([f"--junitxml={report}"] if step.kind == "tests" else [])]
-    environment = {**os.environ, "PELLUCID_FULL": "1"} if step.kind == "notebook" else dict(os.environ)
+    environment = os.environ | devices_from(first) | ({"PELLUCID_FULL": "1"} if step.kind == "notebook" else {})
     began = time.perf_counter()
     try:
         done = subprocess.run(
@@ -152,15 +178,15 @@ def run_part(steps: Sequence[Step], folder: Path, root: Path = ROOT, together: i
     def failed() -> bool:
         return any(outcome.kind == "tests" and outcome.status == "failed" for outcome in outcomes)
 
-    def run(step: Step) -> None:
+    def run(number: int, step: Step) -> None:
         if not failed():
-            outcomes.append(outcome := run_step(step, ends - time.perf_counter(), folder, root))
+            outcomes.append(outcome := run_step(step, ends - time.perf_counter(), folder, root, number))
             print(f"{outcome.status:8} {outcome.seconds:7.1f} s  {step.name}", file=sys.stderr, flush=True)
 
     for tests in (True, False):
         chosen = [step for step in steps if (step.kind == "tests") == tests]
         with ThreadPoolExecutor(together) as pool:
-            list(pool.map(run, sorted(chosen, key=lambda step: -step.expected) if together > 1 else chosen))
+            list(pool.map(run, count(), sorted(chosen, key=lambda step: -step.expected) if together > 1 else chosen))
     return sorted(outcomes, key=lambda outcome: [step.name for step in steps].index(outcome.name))
 
 

@@ -64,8 +64,28 @@ def test_steps_are_tests_then_goldens_then_notebooks(gate):
     kinds = [each.kind for each in steps]
     assert kinds == sorted(kinds, key=["tests", "golden", "notebook"].index)
     assert [each.name for each in steps if each.kind == "golden"] == [f"overfit-{task}" for task in TASKS]
-    assert all((ROOT / each.name).is_file() for each in steps if each.kind != "golden")
+    assert all((ROOT / each.name.partition(" ")[0]).is_file() for each in steps if each.kind != "golden")
     assert len([each for each in steps if each.kind == "notebook"]) == 5
+
+
+def test_a_long_file_is_several_steps_that_miss_no_test(gate):
+    words = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--collect-only", *gate.BY_NAME]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    for path, parts in gate.BY_NAME.items():
+        steps = [each for each in gate.all_steps() if each.name.startswith(path)]
+        assert [each.words[-2:] for each in steps] == [("-k", part) for part in parts]
+        found = [line for line in done.stdout.splitlines() if line.startswith(f"{path}::")]
+        assert len(found) > 10
+        named = [sum(task in test for task in TASKS) for test in found]
+        assert set(named) == ({0, 1} if len(parts) > len(TASKS) else {1})  # the last of the larger takes what names no task
+
+
+def test_steps_take_turns_with_the_devices(gate, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    found = [gate.devices_from(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
+    assert found == ["3,5", "5,3", "3,5"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert gate.devices_from(1) == {}
 
 
 def test_parts_hold_every_step_once_and_fit(gate):
@@ -222,8 +242,10 @@ def test_goldens_of_the_accelerator_are_made_and_checked(bands, tmp_path, monkey
     monkeypatch.setattr(bands, "device_and_versions", lambda: {"device": "none"})
     assert bands.main(["--task", "pose", "--out", str(tmp_path)]) == 1
     monkeypatch.setattr(bands, "device_and_versions", lambda: MACHINE)
-    monkeypatch.setattr(bands, "measure", lambda task, seeds: measured([0.7, 0.71, 0.72, 0.7, 0.73][: len(seeds)]))
-    assert bands.main(["--task", "pose", "--out", str(tmp_path)]) == 0
+    known = [0.7, 0.71, 0.72, 0.7, 0.73]
+    monkeypatch.setattr(bands, "measure", lambda task, seeds: measured([known[seed] for seed in seeds]) | {"seeds": str(*seeds)})
+    assert bands.main(["--task", "pose", "--together", "3", "--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "overfit-pose.json").read_text())["values"] == known
     assert bands.main(["--check", "--task", "pose", "--out", str(tmp_path)]) == 0
     monkeypatch.setattr(bands, "measure", lambda task, seeds: measured([0.5]))
     assert bands.main(["--check", "--task", "pose", "--out", str(tmp_path)]) == 1
@@ -239,4 +261,4 @@ def test_bands_that_are_there_came_from_an_accelerator(bands):
 
 def test_bands_name_every_task_and_settings_of_the_bench(bands):
     assert set(bands.TASKS) == set(TASKS)
-    assert bands.command("obb", (0, 1))[1:] == [str(ROOT / "bench" / "overfit.py"), "task=obb", "seeds=0,1", "capture=step"]
+    assert bands.command("obb", (0, 1))[1:] == [str(ROOT / "bench" / "overfit.py"), "task=obb", "seeds=0,1", "epochs=500", "capture=step"]

@@ -108,6 +108,37 @@ def test_real_batches_of_several_rungs_with_validation_between(name, accumulate,
     assert gap.max() < 0.05
 
 
+@pytest.mark.parametrize("mode", ["loss", "step"])
+def test_parts_of_a_window_may_be_recorded_in_any_order(mode):
+    """The first part of the last windows is recorded after the second, whose middles then lie where it keeps what it gave."""
+    states = {}
+    for how in ("none", mode):
+        step, batches = prepare("detect", "bf16", accumulate=2, batches=3, size=320, capture=how)
+        few, many = batches[0], widened(batches[1], 4 * batches[1].targets.valid.shape[1])
+        assert few.targets.valid.shape != many.targets.valid.shape
+        with tf32_off(), deterministic():
+            for batch in [few] * 4 + [many, few] * 4:
+                for loss in step.losses_of(batch):
+                    loss.backward()
+                    step.collect()
+                if step.window.full:
+                    step.prepare()
+                    step.updater.optimizer.step()
+                    step.conclude()
+        assert step.updater.steps == 6
+        states[how] = step.detector.state_dict()
+    assert [key for key, value in states["none"].items() if not torch.equal(value, states[mode][key])] == []
+
+
+def widened(batch, rows):
+    """The same objects in more rows."""
+
+    def padded(tensor):
+        return torch.cat((tensor, tensor.new_zeros(len(tensor), rows - tensor.shape[1], *tensor.shape[2:])), 1)
+
+    return replace(batch, targets=batch.targets.replaced(padded))
+
+
 def part_of(batch, count):
     targets = batch.targets.replaced(lambda tensor: tensor[:count].clone())
     return type(batch)(batch.images[:count].clone(), targets, batch.metas[:count])

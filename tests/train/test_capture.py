@@ -16,25 +16,39 @@ from tests.train.test_floor import batch_of, make
 
 
 class Again:
-    """A graph whose replay does the work again on what lies in its places now."""
+    """A graph whose replay does the work again on what lies in its places now, and spoils what other recordings gave.
 
-    replays = 0
+    Recordings share memory: what one keeps until its end may lie where another, recorded before it, has its middles.
+    """
+
+    replays, last = 0, None
 
     def __init__(self, work, pool, stream):
-        self.work = work
+        self.work, self.result = work, None
 
     def replay(self):
         Again.replays += 1
+        if Again.last not in (None, self):
+            spoil(Again.last.result)
+        Again.last = self
         with torch.enable_grad():
             self.result = self.work()
         return self.result
+
+
+@torch.no_grad()
+def spoil(result):
+    if isinstance(result, torch.Tensor):
+        result.fill_(-1)
+    for part in result.values() if isinstance(result, dict) else result if isinstance(result, tuple | list) else ():
+        spoil(part)
 
 
 @pytest.fixture(autouse=True)
 def pretended(monkeypatch):
     monkeypatch.setattr(capture, "Graph", Again)
     monkeypatch.setattr(capture, "DEVICES", ("cpu",))
-    Again.replays = 0
+    Again.replays, Again.last = 0, None
 
 
 def stream(name):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
-LANES = 6  # of one fork, the stream forked from among them
+LANES = 2  # of one fork, the stream forked from among them; each has memory of its own
 _STREAMS: dict[torch.device, Streams] = {}
 
 

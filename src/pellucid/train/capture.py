@@ -8,9 +8,9 @@ their place: the batch is copied into them, learning rates, branch weight and lo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,12 +28,12 @@ KEPT = 12  # recordings of one piece; the least used is given up for a new one
 
 
 class Graph:
-    """A recorded piece of work; its results keep their place."""
+    """A recorded piece of work; its results keep their place, and their values until another recording of the same pool is replayed."""
 
     def __init__(self, work: Callable[[], Any], pool: Any, stream: Any) -> None:
         self._graph, self._device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
         # another thread may copy pictures meanwhile
-        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        with crossing_streams(), torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             self.result = work()
 
     def replay(self) -> Any:
@@ -57,6 +57,18 @@ class Recordings:
         known = key in self._seen
         self._seen.add(key)
         return known
+
+    def first(self, work: Callable[[], Any]) -> Any:
+        """Work done eagerly, on the stream that is going to record it: leaves of a graph that a caller still holds then belong to it."""
+        stream = self.how["stream"]
+        if stream is None:
+            return work()
+        main = torch.cuda.current_stream(self.device)
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            result = work()
+        main.wait_stream(stream)
+        return result
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._made:
@@ -85,6 +97,7 @@ class Captured:
         self.parts = frozenset(capture.split("+")) - {"none"}
         self.step = step
         self._loss, self._network, self._whole, self._update = (Recordings(step.device) for _ in range(4))
+        self._like: Both | None = None  # counts of an eager part, as those of a recorded one will look
 
     @property
     def objective(self) -> bool:
@@ -97,27 +110,39 @@ class Captured:
 
     def network(self, images: Tensor) -> Output:
         """The detector's output for (B, 3, S, S), recorded where asked for."""
-        key = signature([images])
-        if "network" not in self.parts or not self._network.ready(key):
+        if "network" not in self.parts:
             return self.step.look_at(images)
+        key = signature([images])
+        if not self._network.ready(key):
+            return self._network.first(lambda: self.step.look_at(images))
         piece: NetworkPiece = self._network.get(key, lambda: NetworkPiece(self.step, images, self._network.how))
         return piece(images)
 
     def loss(self, output: Output, targets: Targets, images: int, counts: Both | None) -> tuple[Tensor, Both]:
         """The loss of a part of a window of so many `images`, and what its sums are divided by; recorded where asked for."""
-        key = (signature([*raw(output), *tensors_of(targets)]), images, counts is None)
-        if "loss" not in self.parts or not self._loss.ready(key):
+        if "loss" not in self.parts:
             return self.step.score(output, targets, images, counts)
-        piece: LossPiece = self._loss.get(key, lambda: LossPiece(self.step, output, targets, images, counts, self._loss.how))
+        key = (signature([*raw(output), *tensors_of(targets)]), images, counts is None)
+        if not self._loss.ready(key):
+            loss, own = self._loss.first(lambda: self.step.score(output, targets, images, counts))
+            self._like = held(own)
+            return loss, own
+        piece: LossPiece = self._loss.get(key, lambda: LossPiece(self.step, output, targets, images, self._counts(counts), self._loss.how))
         return piece(output, targets, counts)
 
     def learn(self, batch: Batch, images: int, counts: Both | None) -> Both:
         """Forward, objective and backward of a part of a window, its gradient taken up; what its sums are divided by."""
         key = (signature([batch.images, *tensors_of(batch.targets)]), images, counts is None)
         if not self._whole.ready(key):
-            return learned(self.step, batch, images, counts)
-        piece: WholePiece = self._whole.get(key, lambda: WholePiece(self.step, batch, images, counts, self._whole.how))
+            own: Both = self._whole.first(lambda: learned(self.step, batch, images, counts))
+            self._like = held(own)
+            return own
+        piece: WholePiece = self._whole.get(key, lambda: WholePiece(self.step, batch, images, self._counts(counts), self._whole.how))
         return piece(batch, counts)
+
+    def _counts(self, given: Both | None) -> PlacesOfCounts:
+        assert self._like is not None  # an eager part came first
+        return PlacesOfCounts(None if given is None else held(given), held(self._like))
 
     def update(self) -> None:
         """The rest of an update after its rates are set: unscale, clip, step, average, loss scale."""
@@ -139,52 +164,68 @@ def learned(step: TrainStep, batch: Batch, images: int, counts: Both | None) -> 
     loss, own = step.score(step.look_at(batch.images), batch.targets, images, counts)
     loss.backward()
     step.collect()
-    return held(own)
+    return own
+
+
+@dataclass(frozen=True)
+class PlacesOfCounts:
+    """What a recording divides by, None for its own counts, and where these go: outside the memory that recordings share, for a window
+    needs them when other parts have been replayed.
+    """
+
+    given: Both | None
+    own: Both
+
+    def fill(self, counts: Both | None) -> None:
+        if self.given is not None and counts is not None:
+            fill(counted(self.given), counted(counts))
 
 
 class WholePiece:
     """One graph from pixels to the gradient's vector."""
 
-    def __init__(self, step: TrainStep, batch: Batch, images: int, counts: Both | None, how: dict[str, Any]) -> None:
-        self.batch = batch.replaced(torch.clone)
-        self.counts = None if counts is None else held(counts)
-        self.graph = Graph(lambda: learned(step, self.batch, images, self.counts), **how)
+    def __init__(self, step: TrainStep, batch: Batch, images: int, counts: PlacesOfCounts, how: dict[str, Any]) -> None:
+        self.batch, self.counts = batch.replaced(torch.clone), counts
+
+        def work() -> None:
+            fill(counted(counts.own), counted(learned(step, self.batch, images, counts.given)))
+
+        self.graph = Graph(work, **how)
 
     def __call__(self, batch: Batch, counts: Both | None) -> Both:
         fill([self.batch.images, *tensors_of(self.batch.targets)], [batch.images, *tensors_of(batch.targets)])
-        fill_counts(self.counts, counts)
-        own: Both = self.graph.replay()
-        return own
+        self.counts.fill(counts)
+        self.graph.replay()
+        return self.counts.own
 
 
 class LossPiece:
     """One graph of the objective, forward and backward down to the head's outputs."""
 
-    def __init__(self, step: TrainStep, output: Output, targets: Targets, images: int, counts: Both | None, how: dict[str, Any]) -> None:
+    def __init__(self, step: TrainStep, output: Output, targets: Targets, images: int, counts: PlacesOfCounts, how: dict[str, Any]) -> None:
         self.leaves = [value.detach().clone().requires_grad_(value.requires_grad) for value in raw(output)]
-        self.output, self.targets = rebuilt(output, self.leaves), targets.replaced(torch.clone)
-        self.counts = None if counts is None else held(counts)
+        self.output, self.targets, self.counts = rebuilt(output, self.leaves), targets.replaced(torch.clone), counts
 
-        def work() -> tuple[Tensor, Both, list[Tensor | None]]:
-            loss, own = step.score(self.output, self.targets, images, self.counts)
+        def work() -> tuple[Tensor, list[Tensor | None]]:
+            loss, own = step.score(self.output, self.targets, images, counts.given)
+            fill(counted(counts.own), counted(own))
             free = iter(torch.autograd.grad(loss, [leaf for leaf in self.leaves if leaf.requires_grad], allow_unused=True))
-            return loss.detach(), held(own), [next(free) if leaf.requires_grad else None for leaf in self.leaves]
+            return loss.detach(), [next(free) if leaf.requires_grad else None for leaf in self.leaves]
 
         self.graph = Graph(work, **how)
 
     def __call__(self, output: Output, targets: Targets, counts: Both | None) -> tuple[Tensor, Both]:
         fill(tensors_of(self.targets), tensors_of(targets))
-        fill_counts(self.counts, counts)
+        self.counts.fill(counts)
         loss: Tensor = _Loss.apply(self, *raw(output))
-        return loss, self.graph.result[1]
+        return loss, self.counts.own
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, piece: LossPiece, *values: Tensor) -> Tensor:
-        with torch.no_grad():
-            fill(piece.leaves, values)
-        loss, _, ctx.gradients = piece.graph.replay()
+        fill(piece.leaves, values)
+        loss, ctx.gradients = piece.graph.replay()
         return loss.clone()
 
     @staticmethod
@@ -269,13 +310,23 @@ def held(counts: Both) -> Both:
     return many, one
 
 
+def counted(counts: Both) -> list[Tensor]:
+    """The tensors of both branches, in an order of their own."""
+    return [part[name].detach() for part in counts for name in sorted(part)]
+
+
+@torch.no_grad()
 def fill(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     for place, value in zip(places, values, strict=True):
         place.copy_(value, non_blocking=True)
 
 
-def fill_counts(places: Both | None, counts: Both | None) -> None:
-    if places is not None and counts is not None:
-        for mine, given in zip(places, counts, strict=True):
-            for name, place in mine.items():
-                place.copy_(given[name])
+@contextmanager
+def crossing_streams() -> Iterator[None]:
+    """Within, gradients may reach a leaf by several streams: lanes meet again inside a recording, of which autograd would warn."""
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", lambda wanted: None)  # torch may be older
+    warn(False)
+    try:
+        yield
+    finally:
+        warn(True)
