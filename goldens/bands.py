@@ -1,4 +1,4 @@
-"""Accelerator goldens: `python goldens/bands.py [--task NAME] [--together N] [--out FOLDER]` makes them, `--check` holds a run against them.
+"""Accelerator goldens: `python goldens/bands.py [--task NAME] [--together N] [--out FOLDER]` makes them, `--check` holds a run to them.
 
 The figure is the score of `bench/overfit.py` on a sample that ships. Training on a GPU is not the same twice, so what is frozen is a band
 over at least five seeds: from the lowest less the spread to the highest plus the spread, never below the goal of the bench. The device

@@ -84,8 +84,11 @@ def test_steps_take_turns_with_the_devices(gate, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     found = [gate.devices_from(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
     assert found == ["3,5", "5,3", "3,5"]
+    ranks = step(gate, "tests/gpu/test_ranks.py")
+    of_two = ranks.expected
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     assert gate.devices_from(1) == {}
+    assert of_two > ranks.expected  # skipped
 
 
 def test_parts_hold_every_step_once_and_fit(gate):

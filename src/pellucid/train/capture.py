@@ -8,8 +8,8 @@ their place: the batch is copied into them, learning rates, branch weight and lo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class Graph:
     def __init__(self, work: Callable[[], Any], pool: Any, stream: Any) -> None:
         self._graph, self._device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
         # another thread may copy pictures meanwhile
-        with crossing_streams(), torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             self.result = work()
 
     def replay(self) -> Any:
@@ -83,6 +83,12 @@ class Recordings:
         return len(self._made)
 
 
+def let_streams_cross() -> None:
+    """Have autograd not warn that a leaf was made on another stream than its gradient: lanes meet again inside a recording, and a loss
+    that a caller still holds has leaves of the eager step."""
+    getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", lambda wanted: None)(False)  # torch may be older
+
+
 def on(device: torch.device) -> AbstractContextManager:
     """The device of new streams and graphs."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -97,6 +103,8 @@ class Captured:
         self.parts = frozenset(capture.split("+")) - {"none"}
         self.step = step
         self._loss, self._network, self._whole, self._update = (Recordings(step.device) for _ in range(4))
+        if self.parts:
+            let_streams_cross()
         self._like: Both | None = None  # counts of an eager part, as those of a recorded one will look
 
     @property
@@ -319,14 +327,3 @@ def counted(counts: Both) -> list[Tensor]:
 def fill(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     for place, value in zip(places, values, strict=True):
         place.copy_(value, non_blocking=True)
-
-
-@contextmanager
-def crossing_streams() -> Iterator[None]:
-    """Within, gradients may reach a leaf by several streams: lanes meet again inside a recording, of which autograd would warn."""
-    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", lambda wanted: None)  # torch may be older
-    warn(False)
-    try:
-        yield
-    finally:
-        warn(True)
