@@ -1,8 +1,5 @@
 """The kernel of assignment, without a GPU."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +10,13 @@ from pellucid.assign import aligned
 from pellucid.errors import UsageError
 from pellucid.tasks import TASKS
 from tests.assign.scenes import scene
+from tests.interpreting import kernels_agree
 
 pytest.importorskip("triton", reason="needs triton")
 
 
 def test_the_interpreted_kernel_agrees_with_comparing_all():
-    script = Path(__file__).parent / "interpreted.py"
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-W", "ignore", str(script)], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.stdout == "kernels agree\n", done.stderr[-2000:]
+    kernels_agree(Path(__file__).parent)
 
 
 def test_the_cpu_compares_all(monkeypatch):

@@ -1,23 +1,18 @@
 """The kernel of BatchNorm and SiLU, without a GPU."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from pellucid.numerics import normed
+from tests.interpreting import kernels_agree
 
 pytest.importorskip("triton", reason="needs triton")
 
 
 def test_the_interpreted_kernel_agrees_with_the_formula():
-    script = Path(__file__).parent / "interpreted.py"
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.stdout == "kernels agree\n", done.stderr[-2000:]
+    kernels_agree(Path(__file__).parent)
 
 
 @pytest.mark.parametrize(("dtype", "layout"), [(torch.float64, torch.channels_last), (torch.float32, torch.contiguous_format)])

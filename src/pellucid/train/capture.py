@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from .criterion import Both
 if TYPE_CHECKING:
     from .step import TrainStep
 
+T = TypeVar("T")
 DEVICES = ("cuda",)  # that record
 KEPT = 12  # recordings of one piece; the least used is given up for a new one
 
@@ -58,16 +59,23 @@ class Recordings:
         self._seen.add(key)
         return known
 
-    def first(self, work: Callable[[], Any]) -> Any:
-        """Work done eagerly, on the stream that is going to record it: leaves of a graph that a caller still holds then belong to it."""
+    def first(self, work: Callable[[], T], reads: Sequence[Tensor], gives: Callable[[T], Sequence[Tensor]]) -> T:
+        """Work done eagerly, on the stream that is going to record it: leaves of a graph that a caller still holds then belong to it.
+
+        `reads` and `gives` are the tensors that cross over: their memory is not used again before both streams are done with it.
+        """
         stream = self.how["stream"]
         if stream is None:
             return work()
         main = torch.cuda.current_stream(self.device)
         stream.wait_stream(main)
+        for tensor in reads:
+            tensor.record_stream(stream)
         with torch.cuda.stream(stream):
             result = work()
         main.wait_stream(stream)
+        for tensor in gives(result):
+            tensor.record_stream(main)
         return result
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -122,7 +130,7 @@ class Captured:
             return self.step.look_at(images)
         key = signature([images])
         if not self._network.ready(key):
-            return self._network.first(lambda: self.step.look_at(images))
+            return self._network.first(lambda: self.step.look_at(images), [images], raw)
         piece: NetworkPiece = self._network.get(key, lambda: NetworkPiece(self.step, images, self._network.how))
         return piece(images)
 
@@ -130,9 +138,10 @@ class Captured:
         """The loss of a part of a window of so many `images`, and what its sums are divided by; recorded where asked for."""
         if "loss" not in self.parts:
             return self.step.score(output, targets, images, counts)
-        key = (signature([*raw(output), *tensors_of(targets)]), images, counts is None)
+        reads = [*raw(output), *tensors_of(targets)]
+        key = (signature(reads), images, counts is None)
         if not self._loss.ready(key):
-            loss, own = self._loss.first(lambda: self.step.score(output, targets, images, counts))
+            loss, own = self._loss.first(lambda: self.step.score(output, targets, images, counts), reads, lambda r: [r[0], *counted(r[1])])
             self._like = held(own)
             return loss, own
         piece: LossPiece = self._loss.get(key, lambda: LossPiece(self.step, output, targets, images, self._counts(counts), self._loss.how))
@@ -140,9 +149,10 @@ class Captured:
 
     def learn(self, batch: Batch, images: int, counts: Both | None) -> Both:
         """Forward, objective and backward of a part of a window, its gradient taken up; what its sums are divided by."""
-        key = (signature([batch.images, *tensors_of(batch.targets)]), images, counts is None)
+        reads = [batch.images, *tensors_of(batch.targets)]
+        key = (signature(reads), images, counts is None)
         if not self._whole.ready(key):
-            own: Both = self._whole.first(lambda: learned(self.step, batch, images, counts))
+            own = self._whole.first(lambda: learned(self.step, batch, images, counts), reads, counted)
             self._like = held(own)
             return own
         piece: WholePiece = self._whole.get(key, lambda: WholePiece(self.step, batch, images, self._counts(counts), self._whole.how))
