@@ -21,13 +21,13 @@ from ..data.tiles import crop, merge, windows
 from ..decode import PATHS, decode, restore
 from ..errors import DataError, PellucidWarning, UsageError
 from ..geometry import Letterbox
-from ..models.build import Detector
 from ..numerics.islands import PRECISIONS, autocast
 from ..results import Result
 from ..rules import did_you_mean, tile_rules
 from ..types import ImageMeta, Instances
 from ..zoo import Card, make_task
 from .reading import read_ahead
+from .ready import ready
 from .sources import Source, open_sources
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ def predict(
     """
     chosen = merged(PredictSettings(), settings)
     device = torch.device(chosen.device or next((p.device for p in model.parameters()), "cpu"))
-    if isinstance(model, Detector):
-        model = model.fuse("one" if chosen.path == "e2e" else "both")
-    job = _Job(model.to(device).eval(), card, make_task(card), chosen, _class_positions(chosen.classes, card), device)
+    network = ready(model, "one" if chosen.path == "e2e" else "both", device)
+    job = _Job(network, card, make_task(card), chosen, _class_positions(chosen.classes, card), device)
     return _results(job, open_sources(source, color, vid_stride), _Log(chosen.strict, unread))
 
 
