@@ -2,6 +2,7 @@
 
 import time
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -214,6 +215,33 @@ def test_the_ring_gives_the_same_bytes(workers):
             next(iter(loader))
     assert in_ring > 0
     assert in_ring / workers > 2 * loader.ring.depth
+
+
+def test_batches_that_are_kept_on_a_cpu_outlive_the_ring():
+    """As of a window whose parts are looked at before the first is learned from."""
+    data = module(batch=4, workers=1, ring=True)
+    loader = data.train_dataloader()
+    kept = []
+    for epoch in range(3):
+        loader.keys.set_epoch(epoch)
+        kept += [(data.on_after_batch_transfer(packed, 0), packed) for packed in loader]
+    assert len(kept) > 2 * loader.ring.depth
+    plain = module(batch=4)
+    alone = [plain.on_after_batch_transfer(packed, 0) for epoch in range(3) for packed in epoch_of(plain.train_dataloader(), epoch)]
+    for (ours, _), theirs in zip(kept, alone, strict=True):
+        assert torch.equal(ours.images, theirs.images)
+        assert torch.equal(ours.targets.boxes, theirs.targets.boxes)
+    assert any(not torch.equal(packed.targets.boxes, batch.targets.boxes) for batch, packed in kept)  # the ring has moved on
+
+
+@pytest.mark.parametrize(("device", "made"), [("cpu", False), ("cuda", True)])
+def test_a_ring_is_for_the_device_that_trains(device, made, monkeypatch):
+    data = module(batch=4, workers=1)
+    assert data._ring() is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)), global_rank=0, world_size=1)
+    assert (data._ring() is not None) == made
+    assert data._settings(warped=True)["pin_memory"] == made
 
 
 def test_a_batch_that_does_not_fit_takes_the_ordinary_way():

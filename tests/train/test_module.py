@@ -11,6 +11,7 @@ from pellucid.data import open_dataset
 from pellucid.data.module import DataModule
 from pellucid.errors import UsageError
 from pellucid.tasks import TASKS
+from pellucid.train import optimizer
 from pellucid.train.module import DetectorModule, freeze
 from pellucid.train.optimizer import make_updater
 from pellucid.zoo import Card, create
@@ -58,6 +59,19 @@ def test_frozen_layers_keep_weights_and_statistics(squares, tmp_path):
     assert any(name.startswith("backbone.layers.3.") for name in changed)
     with pytest.raises(UsageError, match="at most 17"):
         freeze(module.detector, 18)
+
+
+def test_rates_of_a_checkpoint_are_moved_to_the_device_that_trains(monkeypatch):
+    moved = []
+    monkeypatch.setattr(optimizer, "_place_rates", lambda given, device: moved.append(device))
+    updater = make_updater(
+        create(Card("detect", "n", ("a",), (0,)), 0), TrainConfig(model="detect-n", data="none", optimizer="adamw"), 1, 100
+    )
+    updater.optimizer.load_state_dict(updater.optimizer.state_dict())
+    assert moved == [torch.device("cpu")]
+    monkeypatch.undo()
+    optimizer._place_rates(updater.optimizer, torch.device("meta"))
+    assert {group["lr"].device.type for group in updater.optimizer.param_groups} == {"meta"}
 
 
 def test_the_rate_that_is_told_is_the_one_that_lr0_names():

@@ -152,6 +152,22 @@ def test_steps_that_stay_non_finite_end_the_run(tmp_path):
         guard.on_train_epoch_end(None, SimpleNamespace(skipped=torch.tensor(100.0), last_losses={"box": torch.tensor(math.nan)}))
 
 
+def test_batches_that_are_done_are_counted_by_the_devices_of_now(squares, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 8)
+        stopped = train(config(squares, tmp_path))
+    position = state_of(stopped)["run"]
+    assert (position["batch"], position["world"]) == (4, 1)
+    given = TrainConfig(data=str(squares), epochs=3, resume=str(stopped.run_dir))
+    dataset = open_all(config(squares, tmp_path))[0]
+    for device, done in (("cpu", 4), ("cpu,cpu", 2), ("cpu,cpu,cpu", 1)):
+        journal, data = Journal(stopped.run_dir, 3, "e2e/box/ap"), SimpleNamespace(dataset=dataset)
+        run.restore(journal, replace(given, device=device), data)
+        assert data.position == (1, done)
+    journal.share(1)  # of three, one batch each
+    assert journal.batch == 3
+
+
 def test_resume_keeps_the_settings_and_refuses_others(straight):
     saved = resume_config({"resume": str(straight.run_dir), "workers": 1})
     assert (saved.epochs, saved.imgsz, saved.workers) == (3, 64, 1)

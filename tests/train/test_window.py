@@ -16,6 +16,8 @@ from pellucid.train.criterion import Criterion, combine
 from pellucid.train.step import TrainStep
 from pellucid.train.window import Window
 from pellucid.types import Batch, ImageMeta, Targets
+from pellucid.zoo import Card, create, make_task
+from tests.train.test_floor import batch_of
 
 
 def gradients(model, images, targets, parts: list[slice], size: int | None = None) -> torch.Tensor:
@@ -112,6 +114,31 @@ def test_other_divisors_are_known_before_the_first_part_is_learned_from(shared):
     assert (parts - whole).norm() < 1e-4 * whole.norm()
     early = run(step_of(4), [slice(0, 2), slice(2, 5)])  # the epoch ends before the window is full
     assert (early - whole).norm() < 1e-4 * whole.norm()
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_what_both_branches_teach_has_no_divisor_of_its_own(detach):
+    """Prototypes that the one-to-one branch teaches too, no other term in the way; unequal parts."""
+    settings = {"mask_weight": "quality", "semantic": 0, "proto_detach": detach}
+    card = Card("segment", "n", ("a", "b", "c"), (0, 1, 2), task_args=settings)
+    whole, found = batch_of("segment"), []
+    three = whole.replaced(lambda tensor: torch.cat((tensor, tensor[:1])))
+    for parts in ([three], [part_of(three, slice(0, 2)), part_of(three, slice(2, 3))]):
+        config = TrainConfig(model="segment-n", data="none", batch=2, accumulate=len(parts))
+        step = TrainStep(create(card, 0).eval(), make_task(card), config, 3, "32", 8)
+        assert step.criterion.one_divisor == detach
+        for part in parts:
+            for loss in step.losses_of(part):
+                loss.backward()
+                step.collect()
+        step.window.correct(step.gradients)
+        found.append(step.gradients.flat.vector.clone())
+    assert found[0].norm() > 0
+    assert (found[1] - found[0]).norm() < 1e-4 * found[0].norm()
+
+
+def part_of(batch: Batch, chosen: slice) -> Batch:
+    return batch.replaced(lambda tensor: tensor[chosen])
 
 
 def test_a_look_leaves_the_statistics_as_they_are():

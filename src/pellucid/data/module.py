@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from pytorch_lightning import LightningDataModule
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..augment.apply import apply
@@ -48,7 +49,7 @@ class Loading:
     cache_dir: Path | None = None  # where cache="disk" writes
     tell_pastes: bool = True  # warn where objects were to be pasted that have no outline
     prefetch: int = 2  # batches that a worker makes ahead
-    ring: bool | None = None  # pixels by memory that is used again and again; None: where there is a GPU
+    ring: bool | None = None  # pixels by memory that is used again and again; None: where a GPU trains
 
 
 class EpochSampler:
@@ -140,6 +141,7 @@ class DataModule(LightningDataModule):
         super().__init__()
         self.dataset, self.task, self.loading = dataset, task, Loading(**loading)
         self._stores: dict[str, ImageStore] = {}
+        self.training_ring: Ring | None = None
 
     def index(self, split: str) -> Index:
         """The pictures in use; `fraction` cuts the training split, by the same choice for the same seed."""
@@ -152,7 +154,7 @@ class DataModule(LightningDataModule):
     def train_dataloader(self) -> EpochLoader:
         index, use = self.index("train"), self.loading
         augment = without_pastes(without_mirrors(use.augment, index), index, use.tell_pastes)
-        ring = self._ring()
+        ring = self.training_ring = self._ring()
         data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch, ring)
         keys = EpochSampler(len(index), use.seed, *self._ranks())
         return EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, pin=ring is None))
@@ -172,12 +174,20 @@ class DataModule(LightningDataModule):
         return DataLoader(TileSet(tiles, self.loading.imgsz), batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False))
 
     def on_after_batch_transfer(self, batch: Packed | Batch, dataloader_idx: int) -> Batch:
-        """The pixels, resampled where the batch now lies."""
-        return apply(batch) if isinstance(batch, Packed) else batch
+        """The pixels, resampled where the batch now lies; what stayed in the ring of a loader is copied out of it."""
+        if not isinstance(batch, Packed):
+            return batch
+        if self.training_ring is not None and not batch.buffer.is_cuda:
+            batch = replace(batch, targets=batch.targets.replaced(Tensor.clone))
+        return apply(batch)
 
     def _ranks(self) -> tuple[int, int]:
         """(this process's rank, number of processes)."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+    def _on_gpu(self) -> bool:
+        """Whether batches go to a GPU: that of the trainer, or any where there is no trainer yet."""
+        return torch.cuda.is_available() and (self.trainer is None or self.trainer.strategy.root_device.type == "cuda")
 
     def _store(self, split: str, index: Index) -> ImageStore:
         if split not in self._stores:  # before the workers fork, so that they share one memory
@@ -187,9 +197,9 @@ class DataModule(LightningDataModule):
     def _ring(self) -> Ring | None:
         """Memory for the pixels of the training batches, if wanted and not too much."""
         use = self.loading
-        wanted = torch.cuda.is_available() if use.ring is None else use.ring
+        wanted = self._on_gpu() if use.ring is None else use.ring
         size = (use.workers, use.prefetch + 2, LAYERS * use.batch * 3 * use.imgsz**2)
-        return Ring(*size, pinned=torch.cuda.is_available()) if wanted and use.workers and Ring.fits(*size) else None
+        return Ring(*size, pinned=self._on_gpu()) if wanted and use.workers and Ring.fits(*size) else None
 
     def _settings(self, warped: bool, pin: bool = True) -> dict[str, Any]:
         workers = self.loading.workers
@@ -202,7 +212,7 @@ class DataModule(LightningDataModule):
         return {
             "num_workers": workers,
             "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
-            "pin_memory": torch.cuda.is_available() and pin,
+            "pin_memory": self._on_gpu() and pin,
             "generator": torch.Generator().manual_seed(self.loading.seed),  # the loader's own draws stay out of the global stream
             **(several if workers else {}),
         }

@@ -68,7 +68,8 @@ class Criterion:
         self.cls_gain = cls_gain
         self.names = (*(term.name for term in task.terms), *(term.name for term in task.shared_terms), "cls")
         floors = any(term.least is not None for term in task.terms)
-        self.one_divisor = not (floors or task.shared_terms) and all(term.weight is by_quality for term in task.terms)
+        several = floors or task.shared_terms or (task.shared and not task.detached)  # both branches may teach what they share
+        self.one_divisor = not several and all(term.weight is by_quality for term in task.terms)
 
     def __call__(self, output: Output, targets: Targets) -> tuple[BranchLoss, BranchLoss]:
         """(one-to-many, one-to-one) losses of an unfused model's output, in float32 whatever the autocast state."""

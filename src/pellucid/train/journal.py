@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .folder import read_rows, write_rows
+from .ranks import world
 
 
 @dataclass
@@ -20,7 +21,8 @@ class Journal:
     epochs: int
     metric: str  # decides the best epoch: "e2e/box/ap"
     epoch: int = 0
-    batch: int = 0
+    batch: int = 0  # of a rank, in an epoch that has not ended
+    world: int = 0  # ranks that trained them; 0: not known
     best_value: float = math.nan
     best_epoch: int = 0  # counted from 1; 0 while nothing has been scored
     rows: list[dict[str, float]] = field(default_factory=list)
@@ -61,11 +63,17 @@ class Journal:
 
     def state(self) -> dict[str, Any]:
         """Plain values, for a checkpoint that loads without unpickling code."""
-        position = {"epoch": self.epoch, "batch": self.batch}
+        position = {"epoch": self.epoch, "batch": self.batch, "world": world()}
         return {**position, "metric": self.metric, "best_value": self.best_value, "best_epoch": self.best_epoch}
+
+    def share(self, world: int) -> None:
+        """Count the batches that are done as those of so many ranks, so that no picture of the epoch is left out."""
+        if self.world:
+            self.batch, self.world = self.batch * self.world // world, world
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up `state`; rows of later epochs, which will be trained again, are forgotten."""
         for name in ("epoch", "batch", "metric", "best_value", "best_epoch"):
             setattr(self, name, state[name])
+        self.world = state.get("world", 0)
         self.rows = [row for row in read_rows(self.folder / "results.csv") if row.get("epoch", math.inf) <= self.epoch]

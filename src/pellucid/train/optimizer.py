@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,15 @@ def make_updater(model: nn.Module, config: TrainConfig, nc: int, iterations: int
     for group in groups:
         group["lr"] = torch.tensor(group["lr"], device=device)
     how = {"fused": True, "capturable": device.type == "cuda"}
-    return Updater(torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), betas=(momentum, 0.999), **how), schedule)
+    optimizer = torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), betas=(momentum, 0.999), **how)
+    optimizer.register_load_state_dict_post_hook(partial(_place_rates, device=device))
+    return Updater(optimizer, schedule)
+
+
+def _place_rates(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Rates of a checkpoint lie where it was read."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"].to(device)
 
 
 def _or(value: float | None, otherwise: float) -> float:

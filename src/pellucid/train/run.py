@@ -223,6 +223,7 @@ def restore(journal: Journal, config: TrainConfig, data: TrainingData) -> Path:
         content = torch.load(path, map_location="cpu", weights_only=True)
         card = Card.from_json(content["pellucid"]["card"])
         journal.restore(content["run"])
+        journal.share(1 + config.device.count(","))
     except PellucidError:
         raise
     except Exception as error:
