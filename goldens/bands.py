@@ -81,6 +81,7 @@ def freeze(measured: dict[str, Any], floor: float, machine: dict[str, Any]) -> d
         "command": f"make golden-gpu TASK={measured['task']}",
         "metric": measured["metric"],
         "seeds": seeds,
+        "epochs": EPOCHS[measured["task"]],
         "values": measured["values"],
         "tolerance": tolerance,
         "floor": floor,
@@ -114,6 +115,9 @@ def check(task: str, folder: Path) -> int:
         print(f"overfit-{task}: no band has been made; make golden-gpu TASK={task}")
         return 5
     golden = json.loads(path_of(task, folder).read_text(encoding="utf-8"))
+    if golden["epochs"] != EPOCHS[task]:
+        print(f"overfit-{task}: expected a band of {EPOCHS[task]} epochs, got one of {golden['epochs']}; make golden-gpu TASK={task}")
+        return 1
     value = measure(task, SEEDS[:1])["values"][0]
     said = verdict(value, golden)
     print(said or f"overfit-{task}: {golden['metric']} {value} in {golden['band']}")
@@ -127,9 +131,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE / "gpu", help="where the bands lie (default: goldens/gpu)")
     parser.add_argument("--check", action="store_true", help="compare with the bands that are there")
     given = parser.parse_args(words)
+    if given.together < 1:
+        parser.error(f"--together: expected at least 1, got {given.together}")
     tasks = [given.task] if given.task else list(TASKS)
     if given.check:
-        return max(check(task, given.out) for task in tasks)
+        codes = {check(task, given.out) for task in tasks}
+        return next(code for code in (1, 5, 0) if code in codes)
     machine = device_and_versions()
     if machine["device"] == "none":
         print("expected an accelerator to make its goldens, got none on this machine; nothing was written", file=sys.stderr)

@@ -81,12 +81,14 @@ def test_a_long_file_is_several_steps_that_miss_no_test(gate):
 
 
 def test_steps_take_turns_with_the_devices(gate, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     found = [gate.devices_from(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
     assert found == ["3,5", "5,3", "3,5"]
     ranks = step(gate, "tests/gpu/test_ranks.py")
     of_two = ranks.expected
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,-1,5")  # what comes after a wrong one does not count
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     assert gate.devices_from(1) == {}
     assert of_two > ranks.expected  # skipped
 
@@ -105,6 +107,37 @@ def test_a_step_is_counted_with_its_reasons(gate, tree, tmp_path):
     assert (outcome.status, outcome.passed, outcome.failed) == ("passed", 1, 0)
     assert list(outcome.skipped.values()) == [1]
     assert "needs two devices" in next(iter(outcome.skipped))
+
+
+def test_a_step_that_chooses_no_test_has_failed(gate, tree, tmp_path):
+    nothing = gate.Step("tests", "tests/test_small.py -k nothing", (*step(gate, "tests/test_small.py").words, "-k", "nothing"))
+    assert gate.run_step(nothing, 60, tmp_path, tree).status == "failed"
+
+
+def test_sources_that_change_meanwhile_are_not_filed(gate, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gate, "HERE", tmp_path)
+    monkeypatch.setattr(gate, "ROOT", tmp_path)
+    tree = iter(["before", "after"])
+    monkeypatch.setattr(gate, "digest", lambda: next(tree))
+    steps = gate.all_steps(ROOT)[:1]
+    monkeypatch.setattr(gate, "run_part", lambda part, folder, together: outcomes(gate, part))
+    assert gate.gate([steps], steps, MACHINE, tmp_path / "new" / "out") == 1
+    assert "they changed; nothing was written" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_all_that_is_read_is_in_the_digest(gate, tree):
+    (tree / "goldens" / "gpu" / "runs").mkdir(parents=True)
+    (tree / "src").mkdir()
+    seen = {gate.digest(tree)}
+    for name in ("src/weights.safetensors", "goldens/gpu/overfit-detect.json", "pyproject.toml", "tests/gpu/test_new.py"):
+        (tree / name).write_text(name)
+        seen.add(gate.digest(tree))
+    assert len(seen) == 5
+    (tree / "goldens" / "gpu" / "runs" / "gate.json").write_text("{}")
+    (tree / "src" / "__pycache__").mkdir()
+    (tree / "src" / "__pycache__" / "a.pyc").write_text("")
+    assert gate.digest(tree) in seen
 
 
 def test_a_failed_test_ends_the_part(gate, tree, tmp_path, capsys):
@@ -166,16 +199,23 @@ def test_parts_gather_in_one_file_and_become_green_together(gate):
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "green"), [("tests", "failed", False), ("tests", "skipped", True), ("golden", "skipped", False)]
+    ("kind", "status", "why", "green"),
+    [
+        ("tests", "failed", {}, False),
+        ("tests", "skipped", {"one CUDA device on this machine": 3}, True),
+        ("tests", "skipped", {"one CUDA device on this machine": 3, NO_ACCELERATOR: 1}, False),
+        ("tests", "skipped", {}, False),
+        ("golden", "skipped", {}, False),
+    ],
 )
-def test_what_is_not_green(gate, kind, status, green):
+def test_what_is_not_green(gate, kind, status, why, green):
     steps = gate.all_steps()
     rows = outcomes(gate, steps)
     place = next(i for i, each in enumerate(steps) if each.kind == kind)
-    rows[place] = replace(rows[place], status=status, passed=0, failed=int(status == "failed"), skipped={"why": int(status == "skipped")})
+    rows[place] = replace(rows[place], status=status, passed=0, failed=int(status == "failed"), skipped=why)
     found = gate.merged(None, rows, steps, MACHINE, "a")
     assert found["green"] == green
-    assert found["skipped"] == {"why": int(status == "skipped")}
+    assert found["skipped"] == why
     assert "skipped 1: why" in gate.table(rows) or status == "failed"
 
 
