@@ -53,7 +53,7 @@ BY_NAME = {  # long files, in several steps by the names of their tests
 NOTEBOOKS = ("demo_detect", "demo_segment", "demo_keypoints", "demo_obb", "development_gates")
 NO_TESTS = 5  # pytest's exit code, and that of a golden that has not been made
 SOURCES = ("src", "tests", "goldens", "notebooks", "bench", "pyproject.toml")
-LEFT_OUT = ("__pycache__", "goldens/gpu/runs")  # of them
+LEFT_OUT = ("__pycache__", ".egg-info", "goldens/gpu/runs")  # of them
 ONE_DEVICE = "one CUDA device on this machine"  # the one reason for which all tests of a step may be skipped
 
 
