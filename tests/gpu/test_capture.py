@@ -14,6 +14,7 @@ from pellucid.train import capture
 from pellucid.train.floor import observed, primed, steps_of, yardstick
 from pellucid.train.step import TrainStep
 from tests.gpu.test_tasks import prepare
+from tests.train.test_capture import alike, stopped_and_resumed
 from tests.train.test_floor import Leaky, batch_of, make
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
@@ -159,6 +160,15 @@ def test_infinities_are_skipped_as_eager_does(mode):
         scales.append(step.scaler.scale.item())
     assert skipped == [1, 1]
     assert scales == [256, 256]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("optimizer", ["musgd", "adamw"])
+def test_a_resumed_run_goes_on_alike(optimizer, mode):
+    with tf32_off(), deterministic():
+        first, second = stopped_and_resumed(mode, optimizer, "bf16", "cuda")
+    assert alike(first, second)
+    assert all(group["lr"].is_cuda for group in second.updater.optimizer.param_groups)
 
 
 def test_memory_is_flat_over_a_thousand_replays():

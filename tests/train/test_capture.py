@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache, partial
+from io import BytesIO
 
 import pytest
 import torch
@@ -114,6 +115,38 @@ def test_another_optimizer():
     plain, captured = (trained("detect", how, optimizer="adamw") for how in ("none", "step"))
     assert alike(plain, captured)
     assert captured.updater.steps == plain.updater.steps == 6
+
+
+def stopped_and_resumed(how, optimizer, precision="32", device="cpu"):
+    """A step that goes on, and one that takes up its checkpoint at half-way, once it has recorded everything in a state of its own."""
+
+    def begin():
+        base = make("detect", precision, optimizer, device)
+        return TrainStep(base.detector, TASKS["detect"](), replace(base.config, capture=how), 3, precision, 8)
+
+    first, second = begin(), begin()
+    batches = [batch_of("detect", seed).to(device) for seed in range(4)]
+    for batch in batches[:2]:
+        first(batch)
+    file = BytesIO()
+    torch.save([first.detector.state_dict(), first.updater.optimizer.state_dict(), first.state_dict()], file)
+    for _ in range(3):
+        second(batches[3])
+    assert not alike(first, second)
+    weights, moments, rest = torch.load(BytesIO(file.getvalue()), map_location="cpu")
+    second.detector.load_state_dict(weights)
+    second.updater.optimizer.load_state_dict(moments)
+    second.load_state_dict(rest)
+    for batch in batches[2:]:
+        first(batch)
+        second(batch)
+    return first, second
+
+
+@pytest.mark.parametrize("optimizer", ["musgd", "adamw"])
+def test_a_resumed_run_goes_on_alike(optimizer):
+    assert alike(*stopped_and_resumed("step", optimizer))
+    assert Again.replays > 4
 
 
 def test_infinities_are_skipped_alike():
