@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def do_train(given: dict[str, Any]) -> int:
         print(json.dumps(result.to_dict()))
         return int(result.interrupted)
     if result.interrupted:
-        print(f"stopped and saved; go on with: pellucid train resume={result.run_dir}")
+        print(f"stopped and saved; go on with: pellucid train resume={shlex.quote(str(result.run_dir))}")
         return 1
     assert result.scores is not None
     print(score_table(result.scores))

@@ -142,6 +142,6 @@ def settle(findings: Iterable[Finding], strict: bool) -> None:
     stopping = [finding for finding in serious if strict or finding.level == "fatal"]
     if stopping:
         others = f" ({len(stopping) - 1} more kinds of finding)" if len(stopping) > 1 else ""
-        raise DataError(f"{stopping[0].sentence}{others}; `pellucid data check` lists everything.")
+        raise DataError(f"{stopping[0].sentence}{others}; `pellucid data check` with this data= and task= lists everything.")
     for finding in serious:
         warnings.warn(finding.sentence, PellucidWarning, stacklevel=3)
