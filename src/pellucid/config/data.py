@@ -43,7 +43,7 @@ class TilesConfig:
     overlap: int | None = None
     """Pixels that neighbouring tiles share, at least the size of your objects; none given: a third of a tile, at most 200."""
     visible: float = 0.7
-    """Share of an object, of what its best tile shows of it, below which it is an ignored region; YOLO rows cannot say so and leave it out."""
+    """Share of an object, of what its best tile shows of it, below which it is an ignored region (left out of YOLO rows)."""
     strict: bool = False
     """Make every warning about the data an error."""
     json: bool = False
