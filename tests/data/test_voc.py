@@ -1,11 +1,13 @@
 """The Pascal VOC reader."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from pellucid.cli import main
 from pellucid.data import open_dataset
 from pellucid.data.convert import convert
 from pellucid.data.readers import base, read_dataset
@@ -102,6 +104,23 @@ def test_what_cannot_be_used_stops_with_a_sentence(tmp_path, break_it, match):
     break_it(tmp_path)
     with pytest.raises(DataError, match=match):
         open_dataset(tmp_path)
+
+
+def test_without_lists_all_pictures_are_of_train(tmp_path):
+    pages = {f"in/{number}": voc_object("cup", 1, 1, 20, 20) for number in range(10)}
+    root = voc(tmp_path / "set", {"train": pages})
+    for number in range(10):  # no copies of each other
+        noise = np.random.default_rng(number).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(root / "JPEGImages" / "in" / f"{number}.jpg")
+    shutil.rmtree(root / "ImageSets")
+    found = open_dataset(root, splits=None)
+    assert found.names == ("cup",)
+    assert {split: len(index) for split, index in found.splits.items()} == {"train": 10}
+    assert [found.splits["train"].path(row).name for row in range(10)] == [f"{number}.jpg" for number in range(10)]
+    with pytest.raises(DataError, match="val"):
+        open_dataset(root)
+    assert main(["data", "split", f"data={root}", f"out={tmp_path / 'dealt'}", "val=0.3"]) == 0
+    assert {split: len(index) for split, index in open_dataset(tmp_path / "dealt").splits.items()} == {"train": 7, "val": 3}
 
 
 def test_words_for_no_are_not_difficult(tmp_path):

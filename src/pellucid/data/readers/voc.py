@@ -1,4 +1,4 @@
-"""Pascal VOC: JPEGImages, Annotations/*.xml and ImageSets/Main/{train,val,test}.txt.
+"""Pascal VOC: JPEGImages, Annotations/*.xml and ImageSets/Main/{train,val,test}.txt; without any of these all pictures are of train.
 
 Corners count pixels from 1, both included, in files of the VOC challenge itself (`database` names VOC); elsewhere they are edges.
 """
@@ -37,11 +37,14 @@ def read(source: Path, request: Request) -> DataSet:
     """The data set of a VOC folder; classes are the lines of classes.txt, or else the names in all its lists, sorted."""
     request.deliverable(DELIVERS, "VOC")
     lists = {split: source / "ImageSets" / "Main" / f"{alias}.txt" for split, names in ALIASES.items() for alias in reversed(names)}
-    present = tuple(split for split, file in lists.items() if file.is_file())
+    listed = tuple(split for split, file in lists.items() if file.is_file())
+    present = listed or ("train",)
     splits = splits_of(request, present, source / "ImageSets" / "Main")
     files, texts = set(_below(source / "JPEGImages")), Texts.among(_below(source / "Annotations"), ".xml")
     pictures = Stems(filter(is_image, files))
-    stems = {split: _stems(lists[split], source, files, texts) for split in present}
+    stems = {split: _stems(lists[split], source, files, texts) for split in listed} or {
+        "train": sorted(stem_of(file) for file in files if is_image(file))
+    }
     labels = {stem: texts.of(stem, pictures) for split in present for stem in stems[split]}
     pages = {split: {stem: page_of(source / "Annotations", stem, labels[stem]) for stem in stems[split]} for split in present}
     classes = _class_names(source, [page for split in present for page in pages[split].values()])
