@@ -92,15 +92,9 @@ def test_real_batches_of_several_rungs_with_validation_between(name, accumulate,
             for number, batch in enumerate([*batches, *small, *batches, *small]):
                 step.share.fill_(0.8 - 0.05 * number)
                 step.clear_losses()
-                for loss in step.losses_of(batch, last=number % 6 == 5):
-                    loss.backward()
-                    step.collect()
-                if step.window.full or number % 6 == 5:
-                    step.prepare()
-                    step.updater.optimizer.step()
-                    step.conclude()
-                    with torch.no_grad():
-                        step.ema.model(batch.images)
+                step(batch, last=number % 6 == 5)
+                with torch.no_grad():
+                    step.ema.model(batch.images)
                 told.append(torch.stack(list(step.losses().values())).sum().item())
         losses[how] = torch.tensor(told)
     gap = (losses[mode] - losses["none"]).abs() / losses["none"].abs().clamp(min=1)
@@ -119,16 +113,26 @@ def test_parts_of_a_window_may_be_recorded_in_any_order(mode):
         assert few.targets.valid.shape != many.targets.valid.shape
         with tf32_off(), deterministic():
             for batch in [few] * 4 + [many, few] * 4:
-                for loss in step.losses_of(batch):
-                    loss.backward()
-                    step.collect()
-                if step.window.full:
-                    step.prepare()
-                    step.updater.optimizer.step()
-                    step.conclude()
+                step(batch, last=False)
         assert step.updater.steps == 6
         states[how] = step.detector.state_dict()
     assert [key for key, value in states["none"].items() if not torch.equal(value, states[mode][key])] == []
+
+
+@pytest.mark.parametrize("mode", ["loss", "network", "loss+network"])
+def test_a_loss_that_is_still_held_breaks_no_recording(mode):
+    step, batches = prepare("detect", "32", batches=1, size=320, capture=mode)
+    held = []
+    for _ in range(4):
+        for loss in step.losses_of(batches[0], last=True):
+            loss.backward()
+            step.collect()
+            held.append(loss)
+        step.prepare()
+        step.updater.optimizer.step()
+        step.conclude()
+    assert len(held) == 4
+    assert all(torch.isfinite(loss) for loss in held)
 
 
 def widened(batch, rows):

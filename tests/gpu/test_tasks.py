@@ -53,13 +53,7 @@ def test_a_window_never_waits_for_the_host(name, precision):
     for number, batch in enumerate(batches):
         if number == 2:
             torch.cuda.set_sync_debug_mode("error")
-        for loss in step.losses_of(batch):
-            loss.backward()
-            step.collect()
-        if step.window.full:
-            step.prepare()
-            step.updater.optimizer.step()
-            step.conclude()
+        step(batch, last=False)
     torch.cuda.set_sync_debug_mode("default")
     assert step.updater.steps == 2
     assert step.skipped.item() == 0

@@ -69,13 +69,7 @@ def trained(name, how, accumulate=1, precision="32", optimizer="musgd"):
     batches = stream(name)
     for number, batch in enumerate(batches):
         step.share.fill_(0.8 - 0.05 * number)
-        for loss in step.losses_of(batch, last=number == len(batches) - 1):
-            loss.backward()
-            step.collect()
-        if step.window.full or number == len(batches) - 1:
-            step.prepare()
-            step.updater.optimizer.step()
-            step.conclude()
+        step(batch, last=number == len(batches) - 1)
     return step
 
 

@@ -162,14 +162,15 @@ class TrainStep:
         """Average over all ranks what each has from its own pictures: BatchNorm statistics, of the model and of its average."""
         average([value for model in (self.detector, self.ema.model) for value in model.buffers() if value.is_floating_point()])
 
-    def __call__(self, batch: Batch) -> None:
-        """A whole step without a framework: a window of one part."""
-        for loss in self.losses_of(batch, last=True):
+    def __call__(self, batch: Batch, last: bool = True) -> None:
+        """Learn from a part of a window without a framework, and update where it is the `last` or the window is full."""
+        for loss in self.losses_of(batch, last):
             loss.backward()
             self.collect()
-        self.prepare()
-        self.updater.optimizer.step()
-        self.conclude()
+        if last or self.window.full:
+            self.prepare()
+            self.updater.optimizer.step()
+            self.conclude()
 
     def autocast(self) -> AbstractContextManager:
         """The arithmetic of the forward pass."""
