@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,7 +127,7 @@ class Losses:
 
 
 @dataclass
-class Writer:
+class Writer(ABC):
     """Writes one format into `out`; a subclass says where things lie and how they are said."""
 
     dataset: DataSet
@@ -138,21 +139,19 @@ class Writer:
 
     one_folder: ClassVar[bool] = False  # whether pictures of all splits lie together
 
-    def __post_init__(self) -> None:
-        """What a format gathers until the end begins here."""
-
     @property
     def holds(self) -> frozenset[str]:
         return self.HOLDS
 
+    @abstractmethod
     def picture(self, split: str, name: str) -> str:
         """Where a picture lies, relative to `out`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def page(self, split: str, item: Item, things: list[Thing]) -> None:
         """Write, or keep for the end, what is known of one image."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, plan: Plan) -> None:
         """Write what stands once."""
 

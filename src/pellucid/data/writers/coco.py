@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _SAME = 1e-6  # of an area, what its way through single precision may change
 CATEGORY = ("id", "name", "keypoints", "skeleton", "flip_idx")
 
 
+@dataclass
 class Coco(Writer):
     """One JSON file a split."""
 

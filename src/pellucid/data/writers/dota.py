@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .base import Item, Plan, Thing, Writer, stem_of
 from .originals import DotaFiles
 from .yolo import corners_of
 
 
+@dataclass
 class Dota(Writer):
     """Difficult objects stay difficult, in a copy to the degree that was stated."""
 

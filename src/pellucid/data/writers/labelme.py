@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ SAME = 0.01  # pixels by which a shape may differ from the one that was read and
 _FORM = ("label", "points", "group_id", "shape_type", "flags")  # of a shape, written anew
 
 
+@dataclass
 class LabelMe(Writer):
     """Crowd and difficult objects carry the flag `difficult`, hidden points the flag `hidden`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,6 +12,7 @@ from .base import Item, Plan, Thing, Writer, put_picture, stem_of
 from .originals import VocFiles
 
 
+@dataclass
 class Voc(Writer):
     """All splits share their folders."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import yaml
@@ -16,6 +17,7 @@ from ..readers.yolo import label_folder
 from .base import LARGE, Item, Plan, Thing, Writer, as_drawn, joined, rectangle_around
 
 
+@dataclass
 class Yolo(Writer):
     """Class ids stay those of the user."""
 
