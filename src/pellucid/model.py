@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import fields
 from itertools import chain, islice
 from pathlib import Path
@@ -169,7 +170,7 @@ def validate(config: ValConfig, opened: tuple[Network, Card] | None = None) -> t
     if isinstance(detector, Exported):
         counted |= {"paths": (detector.facts.path,), "weights": f"exported {'float16' if detector.facts.half else 'float32'}"}
     index = data.index(config.split)
-    with unless_empty(folder):
+    with unless_empty(folder), closing(data):
         if config.tile is None or config.overlap is None:  # both or none, by their rules
             scores = evaluate(detector.to(device), data.eval_loader(config.split), index, task, card.names, **counted)
         else:

@@ -1,5 +1,6 @@
 """Loaders on the shipped pictures: the same bytes for any workers, order by epoch, position kept."""
 
+import multiprocessing
 import time
 from functools import cache
 from types import SimpleNamespace
@@ -88,6 +89,39 @@ def test_one_stream_serves_consecutive_epochs_and_a_jump_starts_another():
     next(iter(loader))  # left within the epoch: the next pass begins it anew
     assert all(same(a, b) for a, b in zip(epoch_of(plain, 4), epoch_of(loader, 4), strict=True))
     assert loader.starts == 4
+
+
+@QUIET
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_trainer_that_never_asks_for_more_than_it_was_told_keeps_the_stream(ring, monkeypatch):
+    plain, loader = module().train_dataloader(), module(workers=2, ring=ring).train_dataloader()
+    steps = []
+    if ring:
+        monkeypatch.setattr(loader.ring, "release", lambda: steps.append("release"))
+    for epoch in range(3):
+        loader.keys.set_epoch(epoch)
+        expected, stream = epoch_of(plain, epoch), iter(loader)
+        for packed in expected:
+            assert same(packed, next(stream))
+            steps.append("step")
+        del stream
+    assert loader.starts == 1
+    assert steps == (["step", "release"] * 3 * len(loader))[:-1] if ring else len(steps) == 3 * len(loader)
+
+
+@QUIET
+def test_no_worker_outlives_its_module_and_a_closed_one_begins_anew():
+    before = multiprocessing.active_children()
+    data = module(workers=2)
+    loader, scored = data.train_dataloader(), data.val_dataloader()
+    first, pictures = epoch_of(loader, 0), list(scored)
+    assert len(multiprocessing.active_children()) == len(before) + 4
+    data.teardown("fit")
+    assert multiprocessing.active_children() == before
+    assert all(same(a, b) for a, b in zip(first, epoch_of(loader, 0), strict=True))
+    assert len(list(scored)) == len(pictures)
+    data.close()
+    assert multiprocessing.active_children() == before
 
 
 def test_epochs_and_seeds_differ():

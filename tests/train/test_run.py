@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from pellucid.train.run import loading_of, open_all, resume_config, train
 from pellucid.zoo import load_weights, make_task
 from tests.train.conftest import make_squares
 
+TIMES = ("images_per_s", "wait", "seconds")
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}  # a shell may have its own for SIGINT
 
 
@@ -80,6 +82,25 @@ def flat(value, name=""):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return {key: leaf for part, inner in items for key, leaf in flat(inner, f"{name}.{part}").items()}
     return {name: value}
+
+
+def figures_of(result):
+    """The rows of a run, without times."""
+    with (result.run_dir / "results.csv").open() as file:
+        return [
+            {key: value for key, value in row.items() if key not in ("images_per_s", "wait", "seconds")} for row in csv.DictReader(file)
+        ]
+
+
+def test_workers_serve_all_epochs_in_one_stream_and_end_with_the_run(squares, straight, tmp_path, monkeypatch):
+    loaders, made = [], DataModule.train_dataloader
+    monkeypatch.setattr(DataModule, "train_dataloader", lambda self: loaders.append(made(self)) or loaders[-1])
+    before = multiprocessing.active_children()
+    result = train(config(squares, tmp_path, workers=2))
+    assert [loader.starts for loader in loaders] == [1]
+    assert multiprocessing.active_children() == before
+    assert figures_of(result) == figures_of(straight)
+    assert len(figures_of(straight)) == 3
 
 
 def test_leaves_every_file_and_a_score_of_the_released_weights(straight):

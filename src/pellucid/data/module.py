@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ..augment.apply import apply
 from ..augment.plan import order
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
     from .index import DataSet, Index
 
+L = TypeVar("L", bound=DataLoader)
 LAYERS = 2  # canvases of pixels that room is made for per image: one moved, and now and then one blended with it
 
 
@@ -99,6 +101,7 @@ class EpochLoader(DataLoader):
         self.starts = 0  # streams begun
         self._stream: Iterator[Packed] | None = None
         self._ready: tuple[int, int] | None = None  # epoch and keys done at which the stream stands; None within an epoch
+        self._lent = False  # a batch of the ring was handed out
         super().__init__(data, batch_sampler=EpochBatches(keys, batch), **settings)
 
     def __iter__(self) -> Iterator[Packed]:  # type: ignore[override]
@@ -106,20 +109,22 @@ class EpochLoader(DataLoader):
         if self._stream is None or self._ready != (epoch, skip):
             if self.ring is not None:
                 self.ring.drain()
+            self._lent = False
             self._stream = super().__iter__()
             self.starts += 1
         self._ready = None
         self.done = skip // self.batch
         while self.done < len(self):
+            if self.ring is not None and self._lent:
+                self.ring.release()
             self.done += 1
             since = time.perf_counter()
             packed = next(self._stream)
             self.waited += time.perf_counter() - since
+            self._lent = True
+            if self.done == len(self):  # a trainer that knows the length never asks for more
+                self._ready, self.keys.skip = (epoch + 1, 0), 0
             yield packed if self.ring is None else self.ring.fetch(packed)
-            if self.ring is not None:
-                self.ring.release()
-        self._ready = (epoch + 1, 0)
-        self.keys.skip = 0
 
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.keys.epoch, "batches": self.done}
@@ -134,13 +139,14 @@ class EpochLoader(DataLoader):
 class DataModule(LightningDataModule):
     """Training and validation loaders of `Packed`, turned into `Batch` on the device; `loading` are the fields of `Loading`.
 
-    The order of rows is already shared among ranks: give the Trainer use_distributed_sampler=False.
+    The order of rows is already shared among ranks: give the Trainer use_distributed_sampler=False. `close()` when done without a Trainer.
     """
 
     def __init__(self, dataset: DataSet, task: Task, **loading: Any) -> None:
         super().__init__()
         self.dataset, self.task, self.loading = dataset, task, Loading(**loading)
         self._stores: dict[str, ImageStore] = {}
+        self._loaders: list[DataLoader] = []
         self.training_ring: Ring | None = None
 
     def index(self, split: str) -> Index:
@@ -157,7 +163,7 @@ class DataModule(LightningDataModule):
         ring = self.training_ring = self._ring()
         data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch, ring)
         keys = EpochSampler(len(index), use.seed, *self._ranks())
-        return EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, pin=ring is None))
+        return self._kept(EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, pin=ring is None)))
 
     def val_dataloader(self) -> DataLoader:
         return self.eval_loader("val", *self._ranks())
@@ -167,11 +173,12 @@ class DataModule(LightningDataModule):
         index = self.index(split)
         data: Dataset = ValidationSet(index, self._store(split, index), self.loading.imgsz)
         own = range(rank, len(index), world)
-        return DataLoader(data, batch_size=self.loading.batch, sampler=own, **self._settings(warped=False))
+        return self._kept(DataLoader(data, batch_size=self.loading.batch, sampler=own, **self._settings(warped=False)))
 
     def tile_loader(self, tiles: Tiles) -> DataLoader:
         """Letterboxed tiles, picture after picture."""
-        return DataLoader(TileSet(tiles, self.loading.imgsz), batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False))
+        data = TileSet(tiles, self.loading.imgsz)
+        return self._kept(DataLoader(data, batch_size=self.loading.batch, shuffle=False, **self._settings(warped=False)))
 
     def on_after_batch_transfer(self, batch: Packed | Batch, dataloader_idx: int) -> Batch:
         """The pixels, resampled where the batch now lies; what stayed in the ring of a loader is copied out of it."""
@@ -180,6 +187,22 @@ class DataModule(LightningDataModule):
         if self.training_ring is not None and not batch.buffer.is_cuda:
             batch = replace(batch, targets=batch.targets.replaced(Tensor.clone))
         return apply(batch)
+
+    def close(self) -> None:
+        """End the workers of all loaders; left to the end of the process, torch waits up to five seconds for each."""
+        for loader in self._loaders:
+            if isinstance(loader._iterator, _MultiProcessingDataLoaderIter):
+                loader._iterator._shutdown_workers()
+            loader._iterator = None
+            if isinstance(loader, EpochLoader):
+                loader._stream = None
+
+    def teardown(self, stage: str) -> None:
+        self.close()
+
+    def _kept(self, loader: L) -> L:
+        self._loaders.append(loader)
+        return loader
 
     def _ranks(self) -> tuple[int, int]:
         """(this process's rank, number of processes)."""

@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -90,17 +90,18 @@ def train(config: TrainConfig) -> TrainResult:
     write_json(folder / "env.json", environment())
     announce(config, data, folder, detector, device, precision)
 
-    score = partial(scored, data=data, card=card, device=device, precision=precision, max_det=config.max_det)
-    if len(devices) > 1:
-        journal.interrupted = launch(folder, len(devices))
-        speed = journal.reread().get("images_per_s", math.nan)
-    else:
-        speed = fit(config, module, data, journal, score, checkpoint).images_per_s
-    result = TrainResult(folder, journal.metric, journal.best_value, journal.best_epoch, speed, 0.0, journal.interrupted)
-    if config.plots:
-        plot_curves(folder, journal.rows)
-    if not journal.interrupted:
-        result = replace(result, scores=release(journal, config, data, score))
+    with closing(data):
+        score = partial(scored, data=data, card=card, device=device, precision=precision, max_det=config.max_det)
+        if len(devices) > 1:
+            journal.interrupted = launch(folder, len(devices))
+            speed = journal.reread().get("images_per_s", math.nan)
+        else:
+            speed = fit(config, module, data, journal, score, checkpoint).images_per_s
+        result = TrainResult(folder, journal.metric, journal.best_value, journal.best_epoch, speed, 0.0, journal.interrupted)
+        if config.plots:
+            plot_curves(folder, journal.rows)
+        if not journal.interrupted:
+            result = replace(result, scores=release(journal, config, data, score))
     result = replace(result, wall_s=time.perf_counter() - began)
     if config.report:
         report_training(result, config, card, {name: data.index(name) for name in ("train", "val")})
@@ -119,7 +120,8 @@ def train_rank(folder: Path, rank: int) -> bool:
     checkpoint = restore(journal, config, data) if config.resume else None
     precision = pick_precision(config.precision, device)
     score = partial(scored, data=data, card=card, device=device, precision=precision, max_det=config.max_det, gather=gathered)
-    fit(config, DetectorModule(detector, task, config, card), data, journal, score, checkpoint)
+    with closing(data):
+        fit(config, DetectorModule(detector, task, config, card), data, journal, score, checkpoint)
     return journal.interrupted
 
 
