@@ -49,6 +49,7 @@ BY_NAME = {  # long files, in several steps by the names of their tests
     "tests/gpu/test_noise.py": TASKS_AND_REST,
     "tests/gpu/test_tasks.py": TASKS_AND_REST,
     "tests/gpu/test_replay.py": TASKS,
+    "tests/gpu/test_capture.py": ("caught", "not caught"),
 }
 NOTEBOOKS = ("demo_detect", "demo_segment", "demo_keypoints", "demo_obb", "development_gates")
 NO_TESTS = 5  # pytest's exit code, and that of a golden that has not been made
