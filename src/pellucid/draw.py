@@ -19,7 +19,7 @@ from .geometry.keypoints import SHOWN, Keypoints
 from .geometry.masks import Masks
 from .geometry.polygons import Polygons
 from .geometry.rboxes import RBoxes
-from .geometry.rings import cut
+from .geometry.rings import cut_apart
 from .shade import reach, shade
 from .types import Instances
 
@@ -114,8 +114,10 @@ def paint_keypoints(pen: ImageDraw.ImageDraw, keypoints: Keypoints, colors: Sequ
 
 def _outline(pen: ImageDraw.ImageDraw, rings: Sequence[np.ndarray], color: Color, width: int, seen: Window) -> None:
     for ring in rings:
-        points = [tuple(point) for point in cut(ring.astype(np.float64), np.array([0, len(ring)]), seen)[0].tolist()]
-        pen.line([*points, *points[:1]], fill=color, width=max(1, width // 2), joint="curve")
+        points, starts, _ = cut_apart(ring.astype(np.float64), np.array([0, len(ring)]), seen)
+        for part in np.split(points, starts[1:-1]):
+            corners = [tuple(point) for point in part.tolist()]
+            pen.line([*corners, *corners[:1]], fill=color, width=max(1, width // 2), joint="curve")
 
 
 PAINTERS: dict[type, Painter] = {

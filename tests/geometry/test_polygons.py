@@ -85,6 +85,40 @@ def test_a_concave_outline_cut_into_two_keeps_both():
     assert arms.rasterise(6, 10)[0].sum(1).tolist() == [0, 0, 4, 4, 4, 4]
 
 
+def test_a_cut_leaves_no_way_along_the_frame_and_back():
+    """Round a corner outside, or from arm to arm: bounds and outlines are those of what is seen."""
+    hook = [(60, 80), (-20, 80), (-20, -30), (120, -30), (120, -10), (-5, -10), (-5, 60), (60, 60)]
+    comb = [(-10, 10), (20, 10), (20, 30), (-5, 30), (-5, 50), (20, 50), (20, 70), (-10, 70)]
+    cut = Polygons.from_parts([[hook], [SQUARE], [comb]]).clip(200, 200)
+    assert cut.bounds().tolist() == [[0, 60, 60, 80], [0, 0, 10, 10], [0, 10, 20, 70]]
+    assert [[sorted(map(tuple, ring.tolist())) for ring in cut.parts(i)] for i in range(3)] == [
+        [[(0, 60), (0, 80), (60, 60), (60, 80)]],
+        [sorted(SQUARE)],
+        [[(0, 10), (0, 30), (20, 10), (20, 30)], [(0, 50), (0, 70), (20, 50), (20, 70)]],
+    ]
+    assert cut.area().tolist() == [1200, 100, 800]
+
+
+def test_bounds_after_a_cut_are_those_of_an_exact_intersection():
+    import shapely  # an oracle that a machine for GPU tests need not have
+
+    draw = np.random.default_rng(0)
+    stars, frame = [], shapely.box(0, 0, 200, 200)
+    for corners in draw.integers(4, 20, 1500):
+        turn, reach = np.sort(draw.uniform(0, 2 * np.pi, corners)), draw.uniform(5, 200, corners)
+        stars.append(draw.uniform(-60, 260, 2) + np.stack((np.cos(turn), np.sin(turn)), 1) * reach[:, None])
+    cut = Polygons.from_parts([[star] for star in stars]).clip(200, 200)
+    seen = [shapely.intersection(shapely.make_valid(shapely.Polygon(star)), frame) for star in stars]
+    checked = [i for i, part in enumerate(seen) if part.area > 1]
+    exact = [shapely.union_all([part for part in shapely.get_parts(seen[i]) if part.area > 0]).bounds for i in checked]
+    assert len(checked) > 1300
+    np.testing.assert_allclose(cut.bounds()[checked].numpy(), exact, atol=1e-3)
+    np.testing.assert_allclose(
+        cut.area()[checked].numpy(), [seen[i].area for i in checked], rtol=5e-3, atol=1
+    )  # lines measure those that cross
+    assert len(cut.rings) - 1 > len(checked)  # some fell apart
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(MASKS, min_size=1, max_size=3))
 def test_tracing_a_mask_and_filling_it_again_is_exact(masks):

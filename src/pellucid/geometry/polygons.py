@@ -56,8 +56,8 @@ class Polygons:
         low, high = (self.points.amin(), self.points.amax(0)) if len(self.points) else (0, (0, 0))
         if low >= 0 and high[0] <= width and high[1] <= height:
             return self
-        points, rings = flat.cut(self._points(), self.rings.numpy(), (0, 0, width, height))
-        return _from_arrays(*_without_flat(points, rings, self.objects.numpy()))
+        points, rings, own = flat.cut_apart(self._points(), self.rings.numpy(), (0, 0, width, height))
+        return _from_arrays(*_without_flat(points, rings, np.searchsorted(own, self.objects.numpy())))
 
     def bounds(self) -> Tensor:
         """(n, 4) xyxy around all rings; zeros for an object without."""

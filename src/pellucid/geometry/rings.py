@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 Array = np.ndarray
+Corner = tuple[float, ...]
 LINES = 64  # across an object, along which the area of crossing rings is measured
 FLAT = 1e-6  # of its bounds: an object that fills no more has no area
 
@@ -79,6 +82,69 @@ def _cut_side(points: Array, rings: Array, distance: Array, axis: int, side: flo
     kept = np.stack((inside, crosses), 1)  # (m, 2)
     lengths = np.bincount(owner(rings), kept.sum(1), len(rings) - 1).astype(np.int64)
     return np.stack((points, crossing), 1)[kept], starts(lengths)
+
+
+def cut_apart(points: Array, rings: Array, limits: tuple[float, float, float, float]) -> tuple[Array, Array, Array]:
+    """As `cut`, without the ways along a limit and back that cutting leaves around a corner: of such a ring several may come.
+
+    Also (r,), which of the rings given each came from.
+    """
+    points, rings = cut(points, rings, limits)
+    torn = _returning(points, rings, limits)
+    if not torn.any():
+        return points, rings, np.arange(len(torn))
+    parts = [_without_returns(ring, limits) if torn[j] else [ring] for j, ring in enumerate(np.split(points, rings[1:-1]))]
+    every = [ring for part in parts for ring in part]
+    own = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return np.concatenate([points[:0], *every]), starts(np.array([len(ring) for ring in every], np.int64)), own
+
+
+def _returning(points: Array, rings: Array, limits: tuple[float, float, float, float]) -> Array:
+    """(r,) bool: rings that run along some limit in both directions."""
+    after, own, count = points[following(rings)], owner(rings), len(rings) - 1
+    found = np.zeros(count, np.bool_)
+    for k, side in enumerate(limits):
+        along = (points[:, k % 2] == side) & (after[:, k % 2] == side)
+        step = (after - points)[:, 1 - k % 2]
+        forth, back = (np.bincount(own[along & (sign * step > 0)], minlength=count) > 0 for sign in (1, -1))
+        found |= forth & back
+    return found
+
+
+def _without_returns(ring: Array, limits: tuple[float, float, float, float]) -> list[Array]:
+    """The rings of the edges that are left of one where those along a limit, cut at each other's ends, have met their opposites."""
+    corners = [tuple(point) for point in ring.tolist()]
+    edges: list[tuple[Corner, Corner]] = []
+    border: Counter[tuple[Corner, Corner]] = Counter()
+    for a, b in zip(corners, corners[1:] + corners[:1], strict=True):
+        k = next((k for k, side in enumerate(limits) if a[k % 2] == side == b[k % 2]), None)
+        if k is None:
+            edges.append((a, b))
+            continue
+        low, high = sorted((a[1 - k % 2], b[1 - k % 2]))
+        ends = sorted({c for c in corners if c[k % 2] == limits[k] and low <= c[1 - k % 2] <= high}, reverse=a > b)
+        edges += (steps := list(pairwise(ends)))
+        border.update(steps)
+    for a, b in [edge for edge in border if edge[0] < edge[1]]:
+        for _ in range(min(border[a, b], border[b, a])):
+            edges.remove((a, b))
+            edges.remove((b, a))
+    return [np.array(found) for found in _circuits(edges)]
+
+
+def _circuits(edges: list[tuple[Corner, Corner]]) -> list[list[Corner]]:
+    """Closed ways that use every edge once; as many edges end at a corner as begin there."""
+    ahead: dict[Corner, deque[Corner]] = defaultdict(deque)
+    for a, b in edges:
+        ahead[a].append(b)
+    found = []
+    for start, _ in edges:
+        while ahead[start]:
+            way = [start]
+            while (corner := ahead[way[-1]].popleft()) != start:
+                way.append(corner)
+            found.append(way)
+    return found
 
 
 def runs(points: Array, rings: Array, objects: Array, height: int, width: int, stride: float = 1.0) -> Runs:

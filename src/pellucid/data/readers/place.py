@@ -14,7 +14,7 @@ from math import isfinite
 import numpy as np
 
 from ...geometry.keypoints import KeypointSpec
-from ...geometry.rings import cut
+from ...geometry.rings import cut_apart
 from ..columns import encode_rings
 from ..findings import Log
 from ..images import Header
@@ -238,7 +238,7 @@ def _wound(drawn: Drawn, rings: Sequence[Array]) -> bool:
 
 def _cut_rings(rings: Sequence[Array], size: tuple[int, int]) -> list[Array]:
     starts = np.cumsum([0, *map(len, rings)])
-    points, starts = cut(np.concatenate(rings), starts, (0, 0, size[1], size[0]))
+    points, starts, _ = cut_apart(np.concatenate(rings), starts, (0, 0, size[1], size[0]))
     return [ring for ring in np.split(points, starts[1:-1]) if not is_flat(ring)]
 
 
