@@ -52,22 +52,42 @@ def masks_of(truth: torch.Tensor) -> Masks:
     return Masks.of_prototypes(torch.eye(count), truth * 2.0 - 1, torch.tensor([[0.0, 0, width, height]]).repeat(count, 1), 1)
 
 
+def star_index(seed: int, images: int = 6, objects: int = 8) -> Index:
+    """Thin stars of all sizes in large pictures: a mask is a small part of its box."""
+    generator = np.random.default_rng(seed)
+    builder = IndexBuilder(Path("/photos"), columns=("polygons",))
+    angle = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    for row in range(images):
+        builder.image(f"/photos/{row}.jpg", (400, 440))
+        for i in range(objects):
+            reach = np.geomspace(20, 200, objects)[i] * generator.uniform(0.7, 1, 16) * np.tile((1, 0.35), 8)
+            points = generator.uniform(100, 300, 2) + reach[:, None] * np.stack((np.cos(angle), np.sin(angle)), 1)
+            shape = Polygons.from_parts([[points.clip(0, (440, 400))]])
+            builder.object(i % 2, shape.bounds()[0].tolist(), polygons=encode_rings(shape.parts(0)))
+    return builder.build(("cell", "dust"), (4, 2))
+
+
 def predict(index: Index, row: int, shift: int = 0, seed: int = 0, copies: int = 1) -> Prediction:
     """The true masks, moved at random by up to `shift` pixels."""
     truth = index.instances(row)
+    height, width = index.sizes[row].tolist()
     generator = torch.Generator().manual_seed(seed + row)
-    masks = truth.shapes["polygons"].rasterise(HEIGHT, WIDTH).repeat(copies, 1, 1)
+    masks = truth.shapes["polygons"].rasterise(height, width).repeat(copies, 1, 1)
     moves = torch.randint(-shift, shift + 1, (len(masks), 2), generator=generator).tolist()
     masks = torch.stack([m.roll(move, (0, 1)) for m, move in zip(masks, moves, strict=True)]) if len(masks) else masks
     scores = torch.rand(len(masks), generator=generator).mul(20).round() / 20
     boxes = Boxes(Polygons.from_masks(masks.numpy()).bounds())
-    meta = ImageMeta(row, int(index.ids[row]), "", HEIGHT, WIDTH)
+    meta = ImageMeta(row, int(index.ids[row]), "", height, width)
     return Prediction(meta, Instances(truth.labels.repeat(copies), {"boxes": boxes, "masks": masks_of(masks)}, scores))
 
 
-def rescored(metric: CocoMetric, folder: Path, kind: str) -> np.ndarray:
+def rescored(metric: CocoMetric, folder: Path, kind: str, boxes: bool = False) -> np.ndarray:
+    """What pycocotools says of the files; it takes the area of a record's box if there is one, so masks come without, unless `boxes`."""
     truth = COCO(str(metric.write_ground_truth(folder / "truth.json")))
-    tool = COCOeval(truth, truth.loadRes(str(metric.write(folder / "predictions.json"))), kind)
+    found = json.loads(metric.write(folder / "predictions.json").read_text())
+    if kind == "segm" and not boxes:
+        found = [{key: value for key, value in record.items() if key != "bbox"} for record in found]
+    tool = COCOeval(truth, truth.loadRes(found), kind)
     tool.evaluate()
     tool.accumulate()
     tool.summarize()
@@ -87,6 +107,22 @@ def test_the_files_rescored_by_pycocotools_give_the_printed_figures(seed, tmp_pa
         for name, place in PLACES.items():
             ours = scores[f"{kind}/{name}"]
             assert (np.isnan(ours) and stats[place] == -1) or ours == pytest.approx(stats[place], abs=1e-6), (kind, name)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_size_of_a_found_mask_is_that_of_its_pixels(seed, tmp_path):
+    index = star_index(seed)
+    metric = CocoMetric(index, ("mask", "box"))
+    metric.update([predict(index, row, shift=5, seed=seed, copies=3) for row in range(len(index))])
+    scores = metric.compute()
+    of_masks, of_boxes = (rescored(metric, tmp_path, "segm", boxes) for boxes in (False, True))
+    assert {place for place in range(len(of_masks)) if of_masks[place] != of_boxes[place]} >= {3, 4}  # else this test says nothing
+    assert min(of_masks) > 0
+    for name, place in PLACES.items():
+        assert scores[f"mask/{name}"] == pytest.approx(of_masks[place], abs=1e-6), name
+    of_boxes = rescored(metric, tmp_path, "bbox")
+    assert scores["box/ap_s"] == pytest.approx(of_boxes[3], abs=1e-6)
+    assert scores["box/ap_m"] == pytest.approx(of_boxes[4], abs=1e-6)
 
 
 def test_perfect_masks_score_one_and_empty_images_are_counted():

@@ -17,7 +17,7 @@ from faster_coco_eval import COCO, COCOeval_faster
 
 from ..errors import DataError, UsageError
 from ..types import Instances, Prediction
-from .masks import Size, encode_masks, hold_masks, own_areas
+from .masks import Size, encode_masks, hold_masks, mask_areas, own_areas
 from .points import area_note, encode_keypoints, keypoint_arguments, stated_sigmas
 from .rotated import encode_rboxes, score_rboxes, stated_overlap
 
@@ -30,6 +30,11 @@ AREAS = {"ap_s": 1, "ap_m": 2, "ap_l": 3}  # below 32^2, below 96^2, the rest; 0
 POINT_AREAS = {"ap_m": 1, "ap_l": 2}
 
 
+def box_areas(records: list[Record]) -> list[float]:
+    """Square pixels of the box of each record."""
+    return [record["bbox"][2] * record["bbox"][3] for record in records]
+
+
 @dataclass(frozen=True)
 class Kind:
     """How one kind of shape is written and scored: `encode(objects, (height, width))` gives the COCO fields of each object."""
@@ -40,6 +45,7 @@ class Kind:
     hold: Callable[[Instances, Size], Instances] | None = None  # what is kept of predictions until they are scored, if less
     told: Callable[[Index], Mapping[str, Any]] = lambda index: {}  # arguments of the COCO tool that the data decide
     areas: Mapping[str, int] = field(default_factory=lambda: AREAS)  # places of the size ranges on the tool's axis
+    measure: Callable[[list[Record]], list[float]] = box_areas  # of predictions, for the size ranges
     recall: str = "ar100"  # name of the average recall, by the detections of an image that count
     states: Callable[[Index], str] = lambda index: ""  # for the line that states the protocol
     note: Callable[[Index, list[int]], str | None] = lambda index, rows: None  # a sentence about the ground truth of some rows
@@ -58,7 +64,7 @@ def encode_boxes(instances: Instances, size: Size) -> list[Record]:
 
 METRICS: dict[str, Kind] = {
     "box": Kind("bbox", encode_boxes),
-    "mask": Kind("segm", encode_masks, hold=hold_masks),
+    "mask": Kind("segm", encode_masks, hold=hold_masks, measure=mask_areas),
     "pose": Kind(
         "keypoints", encode_keypoints, told=keypoint_arguments, areas=POINT_AREAS, recall="ar20", states=stated_sigmas, note=area_note
     ),
@@ -206,8 +212,8 @@ class CocoMetric:
             return self._scored[kind]
         truth = self.ground_truth()
         found = [record for row in sorted(self._found) for record in self._records(row, _best(self._found[row]))]
-        for number, record in enumerate(found, 1):
-            record.update(id=number, area=record["bbox"][2] * record["bbox"][3], iscrowd=0)
+        for number, (record, area) in enumerate(zip(found, METRICS[kind].measure(found), strict=True), 1):
+            record.update(id=number, area=area, iscrowd=0)
         told = METRICS[kind].told(self.index)
         tool = COCOeval_faster(
             _as_coco(truth), _as_coco({**truth, "annotations": found}), METRICS[kind].coco, print_function=_silent, **told

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from faster_coco_eval.core import mask as codes
 
 from ..geometry import Masks, Polygons, Rle
 from ..types import Instances
@@ -28,6 +29,12 @@ def encode_masks(instances: Instances, size: Size) -> list[dict[str, Any]]:
     polygons = instances.shapes["polygons"]
     assert isinstance(polygons, Polygons)
     return [{"segmentation": outline} for outline in polygons.coco(*size)]
+
+
+def mask_areas(records: list[dict[str, Any]]) -> list[float]:
+    """Filled pixels of the mask of each record of a prediction, as COCO counts them for results without boxes."""
+    areas: list[float] = codes.area([record["segmentation"] for record in records]).tolist() if records else []
+    return areas
 
 
 def own_areas(instances: Instances, size: Size) -> list[float]:
