@@ -3,15 +3,26 @@
 import torch
 
 from pellucid.geometry import Boxes
-from pellucid.types import Batch, ImageMeta, Instances, Targets
+from pellucid.types import Batch, ImageMeta, Instances, Regions, Targets
 
 
 def test_a_batch_moves_with_everything_in_it():
     targets = Targets(
-        torch.zeros(1, 4, dtype=torch.int64), torch.ones(1, 4, dtype=torch.bool), torch.ones(1, 4, 4), {"extra": torch.ones(1, 4, 2)}
+        torch.zeros(1, 4, dtype=torch.int64),
+        torch.ones(1, 4, dtype=torch.bool),
+        torch.ones(1, 4, 4),
+        {"extra": torch.ones(1, 4, 2)},
+        Regions(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, 21, dtype=torch.bool)),
     )
     moved = Batch(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), targets, (ImageMeta(0, 0, "a", 8, 8),)).to("meta")
-    tensors = (moved.images, moved.targets.labels, moved.targets.valid, moved.targets.boxes, moved.targets.extras["extra"])
+    tensors = (
+        moved.images,
+        moved.targets.labels,
+        moved.targets.valid,
+        moved.targets.boxes,
+        moved.targets.extras["extra"],
+        moved.targets.ignored.cells,
+    )
     assert all(t.device.type == "meta" for t in tensors)
     assert moved.metas[0].path == "a"
 

@@ -11,7 +11,8 @@ from .errors import UsageError
 
 LARGEST = 16_384  # pixels: a canvas of 800 MB
 OVERLAP = 200  # pixels that large tiles share where nothing is said
-STRIDE = 32  # sides of a canvas are multiples of this
+STRIDES = (8, 16, 32)  # of the levels, whose anchors are the centres of their cells
+STRIDE = STRIDES[-1]  # sides of a canvas are multiples of this
 REFUSED = {  # familiar names that few verbs take, or none
     "half": "half precision is precision=16",
     "stream": "results always come one by one here",

@@ -63,14 +63,15 @@ class Instances:
 
     def visible(self, height: int, width: int) -> Tensor:
         """Share of each object inside the frame, (n,) in [0, 1], by the shape that says how far it reaches."""
-        return self._extent().visible(height, width)
+        return self.extent().visible(height, width)
 
     def tighten(self, height: int, width: int) -> Instances:
         """The same objects, their boxes drawn anew around what the frame shows of them."""
-        around = Boxes(self._extent().bounds()).clip(height, width)
+        around = Boxes(self.extent().bounds()).clip(height, width)
         return replace(self, shapes={**self.shapes, "boxes": around})
 
-    def _extent(self) -> Shape:
+    def extent(self) -> Shape:
+        """The shape that says how far each object reaches."""
         return next((shape for shape in self.shapes.values() if shape.extent), self.shapes["boxes"])
 
     def to(self, device: torch.device | str) -> Instances:
@@ -154,6 +155,14 @@ class _Movable:
 
 
 @dataclass(frozen=True)
+class Regions(_Movable):
+    """Ignored regions of B images, a row a class, padded to K rows: there it is not taught that the class is absent."""
+
+    labels: Tensor  # (B, K) int64, no class of an image twice but in padded rows
+    cells: Tensor  # (B, K, A) bool: the anchors whose centre lies in one; none in a padded row
+
+
+@dataclass(frozen=True)
 class Targets(_Movable):
     """Objects of B images, padded to N rows; N comes from the ladder 4, 8, 16, ... so that shapes recur."""
 
@@ -161,6 +170,7 @@ class Targets(_Movable):
     valid: Tensor  # (B, N) bool
     boxes: Tensor  # (B, N, 4) float32 xyxy canvas pixels, 0 where not valid
     extras: dict[str, Tensor] = field(default_factory=dict)  # {"keypoints": (B, N, K, 3), ...}
+    ignored: Regions | None = None  # None where the data have none
 
     @property
     def truth(self) -> dict[str, Tensor]:

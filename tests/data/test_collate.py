@@ -2,8 +2,10 @@
 
 import torch
 
+from pellucid.assign.points import anchor_points
 from pellucid.data.collate import collate, ladder, targets
-from pellucid.geometry import Boxes
+from pellucid.geometry import Boxes, Polygons
+from pellucid.geometry.rboxes import RBoxes
 from pellucid.types import ImageMeta, Instances, Layer, Sample
 
 
@@ -55,3 +57,31 @@ def test_the_task_adds_rows_of_its_own():
     found = targets([objects(1), objects(2)], 8, points)
     assert found.extras["points"].shape == (2, 4, 2, 3)
     assert found.extras["points"][1, :, 0, 0].tolist() == [8, 8, 0, 0]
+
+
+def test_ignored_objects_are_regions_of_anchors_by_class():
+    """By the outline or rotated box where there is one, else by the box; in the order of the anchors; also in a batch without any."""
+    points, _ = anchor_points([(8, 8), (4, 4), (2, 2)], (8, 16, 32), torch.device("cpu"))
+    x, y = points.unbind(-1)
+    boxes = Boxes(torch.tensor([[0.0, 0, 30, 21], [21, 10, 64, 41], [5, 5, 9, 9], [41, 41, 64, 64]]))
+    crowd = Instances(torch.tensor([2, 2, 0, 5]), {"boxes": boxes}, ignore=torch.tensor([True, True, False, True]))
+    calm = Instances(torch.tensor([1]), {"boxes": boxes[:1]}, ignore=torch.tensor([False]))
+    found = targets([crowd, calm], 64, none, ignored=True)
+    assert found.ignored.labels.tolist() == [[2, 5, 0, 0], [0, 0, 0, 0]]
+    two = ((x < 30) & (y < 21)) | ((x > 21) & (y > 10) & (y < 41))
+    assert torch.equal(found.ignored.cells[0, 0], two)
+    assert torch.equal(found.ignored.cells[0, 1], (x > 41) & (y > 41))
+    assert 0 < two.sum() < len(points)
+    assert not found.ignored.cells[0, 2:].any()
+    assert not found.ignored.cells[1].any()
+    assert found.labels[0, 0] == 0
+    assert targets([crowd, calm], 64, none).ignored is None
+
+    triangle = Polygons.from_parts([[[(0, 0), (64, 0), (0, 64)]]])
+    turned = RBoxes(torch.tensor([[32.0, 32, 40, 10, 0.785398]]))
+    for shape, inside in ((triangle, x + y < 64), (turned, ((x - y).abs() < 5 * 2**0.5) & ((x + y - 64).abs() < 20 * 2**0.5))):
+        part = Instances(torch.tensor([0]), {"boxes": boxes[:1], "own": shape}, ignore=torch.tensor([True]))
+        cells = targets([part], 64, none, ignored=True).ignored.cells[0, 0]
+        clear = (x + y != 64) | (shape is turned)
+        assert torch.equal(cells[clear], inside[clear])
+        assert 0 < cells.sum() < len(points)

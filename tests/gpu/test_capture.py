@@ -119,6 +119,23 @@ def test_parts_of_a_window_may_be_recorded_in_any_order(mode):
     assert [key for key, value in states["none"].items() if not torch.equal(value, states[mode][key])] == []
 
 
+@pytest.mark.parametrize("name", ["detect", "segment"])
+def test_ignored_regions_are_recorded_and_others_come_by_replay(name):
+    states = {}
+    for how in ("none", "step"):
+        step, batches = prepare(name, "32", batches=3, size=320, capture=how)
+        anchors = sum((320 // stride) ** 2 for stride in STRIDES)
+        with tf32_off(), deterministic():
+            for number in range(8):
+                batch = batches[number % 3]
+                cells = torch.zeros(len(batch), 4, anchors, dtype=torch.bool, device="cuda")
+                cells[:, 0, 100 * number :: 2] = True
+                labels = torch.arange(4, device="cuda").expand(len(batch), -1).contiguous() % step.detector.one.classes[0][-1].out_channels
+                step(replace(batch, targets=replace(batch.targets, ignored=Regions(labels, cells))))
+        states[how] = step.detector.state_dict()
+    assert [key for key, value in states["none"].items() if not torch.equal(value, states["step"][key])] == []
+
+
 @pytest.mark.parametrize("mode", ["loss", "network", "loss+network"])
 def test_a_loss_that_is_still_held_breaks_no_recording(mode):
     step, batches = prepare("detect", "32", batches=1, size=320, capture=mode)

@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from pellucid.geometry.masks import pack_bits
 from pellucid.losses import mask_blocks
 from pellucid.losses.masks import class_map, count_bits, mask_bce, mask_iou, semantic_loss
-from pellucid.types import Pairs
+from pellucid.types import Pairs, Regions
 
 B, N, P, K, H, W = 2, 3, 5, 4, 6, 8
 
@@ -182,3 +182,23 @@ def test_a_perfect_semantic_map_costs_little():
     logits = torch.where(target[:, None], 20.0, -20.0)
     assert target.any()
     assert semantic_loss(logits, pack_bits(masks), torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)).item() < 1e-4
+
+
+def test_the_semantic_map_is_free_in_ignored_regions():
+    """Of its class, and where no object of it is; two other levels of anchors come behind the cells of the map."""
+    masks = torch.zeros(1, 1, 8, 8, dtype=torch.bool)
+    masks[..., :4, :4] = True
+    told = pack_bits(masks), torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
+    cells = torch.zeros(1, 4, 16 + 4 + 1, dtype=torch.bool)
+    cells[0, 0, :8] = cells[0, 1, 12:] = True  # the upper half of class 1, the last row of class 0 and all of the other levels
+    logits = torch.randn(1, 3, 4, 4, requires_grad=True)
+    labels = torch.tensor([[1, 0, 0, 0]])
+    (gradient,) = torch.autograd.grad(semantic_loss(logits, *told, Regions(labels, cells)).sum(), logits)
+    free = torch.zeros(1, 3, 4, 4, dtype=torch.bool)
+    free[0, 1, :2] = free[0, 0, 3:] = True
+    assert torch.equal(gradient == 0, free)
+    assert torch.equal(semantic_loss(logits, *told, Regions(labels, cells & False)), semantic_loss(logits, *told))
+    taught = Regions(labels[:, [1, 0, 2, 3]], cells)  # now the region of class 0 lies on the object, which is taught all the same
+    (gradient,) = torch.autograd.grad(semantic_loss(logits, *told, taught).sum(), logits)
+    assert (gradient[0, 0, :2, :2] != 0).all()
+    assert (gradient[0, 0, :2, 2:] == 0).all()

@@ -1,5 +1,7 @@
 """Invariants of the objective that no reference figure states."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from pellucid.assign.points import anchor_points
 from pellucid.models.build import build
 from pellucid.tasks import TASKS
 from pellucid.train.criterion import Criterion, combine
-from pellucid.types import Dense, Output, Targets
+from pellucid.types import Dense, Output, Regions, Targets
 
 POINTS, STRIDES = anchor_points([(16, 16), (8, 8), (4, 4)], (8, 16, 32), torch.device("cpu"))
 
@@ -92,3 +94,23 @@ def test_one_to_one_loss_leaves_the_trunk_alone():
     sum(one.sums.values()).backward()
     touched = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     assert touched == {"one"}
+
+
+def test_an_ignored_region_is_no_background():
+    output, targets = random_output(), some_targets()
+    cells = torch.zeros(2, 4, len(POINTS), dtype=torch.bool)
+    cells[:, 0] = (POINTS > 64).all(-1)  # holds the second object, of class 2
+    found = {}
+    for name, ignored in (("none", None), ("region", Regions(torch.tensor([[2, 0, 0, 0]] * 2), cells))):
+        many, one = Criterion(TASKS["detect"]())(output, replace(targets, ignored=ignored))
+        found[name] = torch.autograd.grad(
+            combine(many, one, torch.tensor(0.5), 2), [dense.outputs["cls"] for dense in (output.many, output.one)]
+        )
+    for plain, changed in zip(found["none"], found["region"], strict=True):
+        same = plain == changed
+        assert same[..., :2].all()
+        assert same[:, ~cells[0, 0]].all()
+        inside = changed[:, cells[0, 0], 2]
+        assert ((inside == 0) | same[:, cells[0, 0], 2]).all()
+        assert (inside != 0).any()  # the object's own anchors
+        assert (inside == 0).sum() > 50

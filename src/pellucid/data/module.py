@@ -163,7 +163,8 @@ class DataModule(LightningDataModule):
         ring = self.training_ring = self._ring()
         data = TrainingSet(index, self._store("train", index), augment, use.imgsz, use.seed, use.close_mosaic_epoch, ring)
         keys = EpochSampler(len(index), use.seed, *self._ranks())
-        return self._kept(EpochLoader(data, keys, use.batch, ring, **self._settings(warped=True, pin=ring is None)))
+        settings = self._settings(warped=True, pin=ring is None, ignored=bool(index.ignore.any()))
+        return self._kept(EpochLoader(data, keys, use.batch, ring, **settings))
 
     def val_dataloader(self) -> DataLoader:
         return self.eval_loader("val", *self._ranks())
@@ -224,7 +225,7 @@ class DataModule(LightningDataModule):
         size = (use.workers, use.prefetch + 2, LAYERS * use.batch * 3 * use.imgsz**2)
         return Ring(*size, pinned=self._on_gpu()) if wanted and use.workers and Ring.fits(*size) else None
 
-    def _settings(self, warped: bool, pin: bool = True) -> dict[str, Any]:
+    def _settings(self, warped: bool, pin: bool = True, ignored: bool = False) -> dict[str, Any]:
         workers = self.loading.workers
         several = {
             "prefetch_factor": self.loading.prefetch,
@@ -234,7 +235,7 @@ class DataModule(LightningDataModule):
         }
         return {
             "num_workers": workers,
-            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped),
+            "collate_fn": partial(collate, size=self.loading.imgsz, extras=self.task.targets, warped=warped, ignored=ignored),
             "pin_memory": self._on_gpu() and pin,
             "generator": torch.Generator().manual_seed(self.loading.seed),  # the loader's own draws stay out of the global stream
             **(several if workers else {}),

@@ -9,8 +9,7 @@ from math import prod
 
 from ..data.images import FILL
 from ..errors import CheckpointError
-from ..models.head import STRIDES
-from ..rules import LARGEST
+from ..rules import LARGEST, STRIDES
 from ..tasks import Task
 from ..zoo import Card, make_task
 

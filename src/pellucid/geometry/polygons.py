@@ -13,7 +13,9 @@ from torch import Tensor
 
 from . import rings as flat
 from .affine import transform_points
+from .rboxes import RBoxes
 from .rle import Rle
+from .shape import Shape
 from .tracing import trace
 
 Part = Sequence | np.ndarray  # points (p, 2), or x y x y ...
@@ -157,6 +159,18 @@ def _ring(part: Part, sign: int) -> np.ndarray:
     ring = np.asarray(part, np.float64).reshape(-1, 2)
     area = flat.ring_areas(ring, np.array([0, len(ring)]))[0]
     return ring[::-1] if area * sign < 0 else ring
+
+
+def cells_inside(shape: Shape, height: int, width: int, stride: float) -> Tensor:
+    """(n, height, width) bool: cells of `stride` pixels whose centre lies in an outline or rotated box, else in the bounds of the shape."""
+    if isinstance(shape, Polygons):
+        return shape.rasterise(height, width, stride)
+    if isinstance(shape, RBoxes):
+        corners = shape.corners()
+    else:
+        x1, y1, x2, y2 = shape.bounds().unbind(-1)
+        corners = torch.stack((x1, y1, x2, y1, x2, y2, x1, y2), -1).unflatten(1, (4, 2))
+    return Polygons.from_parts([[ring] for ring in corners.numpy()]).rasterise(height, width, stride)
 
 
 def _without_flat(points: np.ndarray, rings: np.ndarray, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

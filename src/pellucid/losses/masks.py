@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from ..geometry.masks import unpack_bits
 from ..numerics.islands import autocast_off, full
 from ..numerics.kernels import compiled
-from ..types import Pairs
+from ..types import Pairs, Regions
 from . import mask_blocks
 
 CELL = 4.0  # pixels of the canvas to a cell of the prototype grid
@@ -69,17 +69,23 @@ def mask_iou(coefficients: Tensor, proto: Tensor, boxes: Tensor, bits: Tensor, c
     return (both / union.clamp(min=1)).unflatten(1, (objects, looks))
 
 
-def semantic_loss(logits: Tensor, bits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+def semantic_loss(logits: Tensor, bits: Tensor, labels: Tensor, valid: Tensor, ignored: Regions | None = None) -> Tensor:
     """Half the mean BCE and half the mean Dice loss (smoothing 1, by class) against the class map of the objects, (B,).
 
-    logits (B, C, h, w); bits (B, N, 2 h, w / 4) of the objects, of which the smallest owns a cell; labels, valid (B, N).
+    logits (B, C, h, w); bits (B, N, 2 h, w / 4) of the objects, of which the smallest owns a cell; labels, valid (B, N). A class is left
+    out at cells in its `ignored` regions, whose first h x w anchors those are, unless an object of it is there.
     """
     logits = full(logits)
     shown = class_map(bits, labels, valid)  # (B, h, w), -1 where there is nothing
     target = (shown[:, None] == torch.arange(logits.shape[1], device=logits.device)[:, None, None]).to(logits.dtype)
-    p = logits.sigmoid()
+    p, cost = logits.sigmoid(), binary_cross_entropy_with_logits(logits, target, reduction="none")
+    if ignored is not None:
+        named = (ignored.labels[:, None] == torch.arange(logits.shape[1], device=logits.device)[:, None]).to(logits.dtype)  # (B, C, K)
+        crowded = (named @ ignored.cells[..., : shown[0].numel()].to(logits.dtype)).view_as(logits)
+        counted = (crowded == 0) | (target > 0)
+        p, cost = p * counted, cost * counted
     dice = 1 - (2 * (p * target).sum((2, 3)) + 1) / ((p + target).sum((2, 3)) + 1)  # (B, C)
-    return 0.5 * binary_cross_entropy_with_logits(logits, target, reduction="none").mean((1, 2, 3)) + 0.5 * dice.mean(1)
+    return 0.5 * cost.mean((1, 2, 3)) + 0.5 * dice.mean(1)
 
 
 @torch.no_grad()

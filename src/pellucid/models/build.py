@@ -14,10 +14,11 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..assign.points import anchor_points
 from ..errors import UsageError
 from ..numerics.lanes import side_by_side
+from ..rules import STRIDES
 from ..types import Dense, Output
 from .backbone import Backbone
 from .blocks import ConvUnit
-from .head import STRIDES, Branch, Stem
+from .head import Branch, Stem
 from .neck import Neck
 from .scales import SCALES
 

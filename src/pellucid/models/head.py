@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ..numerics.lanes import side_by_side
+from ..rules import STRIDES
 from .blocks import ConvUnit
-
-STRIDES = (8, 16, 32)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def mask_similarity(rows: Mapping[str, Tensor], shared: Mapping[str, Tensor], tr
 
 def semantic_term(shared: Mapping[str, Tensor], targets: Targets, size: tuple[int, int]) -> Tensor:
     """The loss of the semantic map against the map of the objects' classes, (B,)."""
-    return semantic_loss(shared["semantic"], targets.extras["masks"], targets.labels, targets.valid)
+    return semantic_loss(shared["semantic"], targets.extras["masks"], targets.labels, targets.valid, targets.ignored)
 
 
 def finish_masks(rows: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Mapping[str, Shape]:

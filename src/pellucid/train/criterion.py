@@ -103,7 +103,7 @@ class Criterion:
             values = extra.loss(shared, targets, size)
             sums[extra.name] = extra.gain * values.sum()
             counts[extra.name] = torch.ones_like(values).sum()
-        sums["cls"] = self.cls_gain * sparse_bce(dense.outputs["cls"], chosen.anchor, labels, chosen.weight)
+        sums["cls"] = self.cls_gain * sparse_bce(dense.outputs["cls"], chosen.anchor, labels, chosen.weight, targets.ignored)
         counts["cls"] = chosen.weight.sum()
         least = {term.name: term.gain * term.least for term in self.task.terms if term.least is not None}
         counts |= {name + REACHED: sums[name].detach() for name in least}
