@@ -70,6 +70,16 @@ def test_spawned_workers_get_a_working_copy(index, mode, tmp_path):
     assert np.array_equal(store[2], expected(index, 2))
 
 
+def test_pixels_of_an_earlier_reader_are_not_served(index, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "READER_VERSION", cache.READER_VERSION - 1)
+    monkeypatch.setattr(cache, "read_image", lambda path: 255 - read_image(path))
+    earlier = ImageStore(index, SIZE, "disk", tmp_path / "cache")
+    assert all(not np.array_equal(earlier[row], expected(index, row)) for row in range(6))
+    monkeypatch.undo()
+    later = ImageStore(index, SIZE, "disk", tmp_path / "cache")
+    assert all(np.array_equal(later[row], expected(index, row)) for row in range(6))
+
+
 def test_disk_is_found_again_and_not_decoded_twice(index, tmp_path, monkeypatch):
     first = ImageStore(index, SIZE, "disk", tmp_path / "cache")
     pictures = [first[row] for row in range(6)]

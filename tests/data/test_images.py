@@ -1,6 +1,7 @@
 """read_image: every kind of file and array, EXIF once, broken files named."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -16,7 +17,16 @@ from pellucid.geometry.affine import fit_longest
 from .make import EXIF_ORIENTATION, picture
 
 RNG = np.random.default_rng(0)
+PHOTOMETRIC = 262
 PIXELS = RNG.integers(0, 256, (24, 36, 3), dtype=np.uint8)
+
+
+def retagged(path, tag, value):
+    """Give a short tag of a TIFF in Intel order another value."""
+    data = bytearray(path.read_bytes())
+    at = data.index(struct.pack("<HHI", tag, 3, 1)) + 8
+    data[at : at + 2] = struct.pack("<H", value)
+    path.write_bytes(data)
 
 
 def encoded(image, kind, **options):
@@ -66,6 +76,25 @@ def test_sixteen_bits_keep_their_high_byte(kind):
     from_file = read_image(encoded(Image.fromarray(wide), kind))
     assert np.array_equal(from_file, np.repeat(PIXELS[..., :1], 3, 2))
     assert np.array_equal(read_image(wide), from_file)
+
+
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("white", [0, 1])
+def test_what_a_tiff_calls_white_is_white(tmp_path, white, bits, orientation, compression):
+    """The tag says what 0 is, white (0) or black (1): pictures of one scene read alike."""
+    grey = PIXELS[..., 0] if white else 255 - PIXELS[..., 0]
+    stored = Image.fromarray(grey if bits == 8 else grey.astype(np.uint16) * 257)
+    path = tmp_path / "a.tif"
+    path.write_bytes(encoded(stored, "TIFF", tiffinfo={PHOTOMETRIC: 1, EXIF_ORIENTATION: orientation}, compression=compression))
+    retagged(path, PHOTOMETRIC, white)
+    expected = np.repeat(PIXELS[..., :1] if orientation == 1 else np.rot90(PIXELS[..., :1], 3), 3, 2)
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        assert image.tag_v2[PHOTOMETRIC] == white
+        assert image.mode == ("L" if bits == 8 else "I;16")
+        assert np.array_equal(read_image(image), expected)
+    assert np.array_equal(read_image(path), expected)
 
 
 def test_arrays_of_every_depth():

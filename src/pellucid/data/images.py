@@ -33,11 +33,12 @@ from ..errors import DataError, MissingFileError
 from ..geometry import Letterbox
 from ..geometry.affine import fit_longest
 
-READER_VERSION = 2  # part of the cache's keys: raise it when read_image or resize_longest change a pixel
+READER_VERSION = 3  # part of the cache's keys: raise it when read_image or resize_longest change a pixel
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a multi-picture JPEG gives its first picture
 FILL = 114  # grey of what no picture covers
 _ORIENTATION = 0x0112
+_PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0
 _KIND_OF_PAGE, _NO_PICTURE = 254, 0b101  # a smaller copy of another page, or a mask
 _TAIL = 2048  # bytes at the end in which the end mark of a whole file lies
 _UPRIGHT = {
@@ -245,7 +246,8 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
     if min(image.size) < 1:
         raise DataError("the picture has no pixels; replace it.")
     if image.mode.startswith("I;16"):
-        return _from_array(np.asarray(image.convert("I")).astype(np.uint16))
+        samples = np.asarray(image.convert("I")).astype(np.uint16)
+        return _from_array(~samples if _white_is_zero(image) else samples)
     if image.mode == "I" and image.format == "PNG":  # a 16-bit PNG under older Pillow
         return _from_array(np.asarray(image).astype(np.uint16))
     if image.mode in ("I", "F"):
@@ -253,6 +255,12 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _white_is_zero(image: Image.Image) -> bool:
+    """Whether a TIFF of 16 bits counts from white to black: Pillow turns samples of up to 8 bits over itself, but not these."""
+    tags = getattr(image, "tag_v2", {})
+    return image.format == "TIFF" and tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
 
 
 def _from_array(array: np.ndarray) -> np.ndarray:
