@@ -12,6 +12,7 @@ from torchvision.ops import complete_box_iou
 from pellucid.geometry import Boxes
 from pellucid.geometry.affine import about, compose, rotation, scaling, shear, translation
 from pellucid.geometry.boxes import box_area, box_ciou, box_iou, pairwise_iou
+from pellucid.geometry.suppress import box_nms
 
 
 def random_boxes(n: int, seed: int, side: float = 100.0) -> torch.Tensor:
@@ -30,6 +31,34 @@ def test_iou_is_torchvisions():
 def test_ciou_is_torchvisions():
     a, b = random_boxes(40, 2), random_boxes(30, 3)
     torch.testing.assert_close(box_ciou(a[:, None], b[None]), complete_box_iou(a, b), atol=1e-5, rtol=1e-4)
+
+
+def survivors(boxes: torch.Tensor, groups: torch.Tensor, iou: float) -> list[int]:
+    """The slow way: each group alone, boxes best first."""
+    kept: list[int] = []
+    overlaps = torchvision_iou(boxes.double(), boxes.double())
+    for group in groups.unique():
+        chosen: list[int] = []
+        for i in (groups == group).nonzero()[:, 0].tolist():
+            chosen += [i] if all(overlaps[i, j] <= iou for j in chosen) else []
+        kept += chosen
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("count", [0, 1, 150, 1200])  # beyond 1000 torchvision takes another way
+@pytest.mark.parametrize(("low", "high"), [(-600, 90), (-600, -200), (0, 100), (-5, -1)])
+def test_groups_do_not_suppress_each_other(low, high, count):
+    suppressed = 0
+    for seed in range(8 if count == 150 else 1):
+        generator = torch.Generator().manual_seed(seed)
+        corner = torch.rand(count, 2, generator=generator) * (high - low) + low
+        boxes = torch.cat((corner, corner + torch.rand(count, 2, generator=generator) * (high - low) * 0.6), -1)
+        groups = torch.randint(0, 5, (count,), generator=generator)
+        scores = torch.linspace(1, 0, count)
+        expected = survivors(boxes, groups, 0.4)
+        assert box_nms({"boxes": boxes}, scores, groups, 0.4).tolist() == expected
+        suppressed += count - len(expected)
+    assert count < 2 or suppressed > 50
 
 
 def test_an_inverted_box_overlaps_nothing():
