@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from ..numerics.islands import full
 from ..types import Regions
@@ -16,12 +17,15 @@ def sparse_bce(logits: Tensor, anchor: Tensor, label: Tensor, target: Tensor, ig
     `ignored` regions, unless an object of it is taught there. Returns a scalar.
     """
     logits = full(logits)
-    classes = logits.shape[-1]
-    chosen = logits.flatten(1).gather(1, anchor * classes + label)
-    loss = softplus(logits).sum() - (target * chosen).sum()
-    if ignored is None:
-        return loss
-    lost = logits.gather(2, ignored.labels[:, None].expand(-1, logits.shape[1], -1)).mT  # (B, K, A)
-    held = ignored.cells.gather(2, anchor[:, None].expand(-1, ignored.labels.shape[1], -1)) & (ignored.labels[..., None] == label[:, None])
-    taught = held.any(1) & (target > 0)
-    return loss - (softplus(lost) * ignored.cells).sum() + (softplus(chosen) * taught).sum()
+    pair = anchor * logits.shape[-1] + label
+    cost = softplus(logits).flatten(1)
+    if ignored is not None:
+        cost = cost * _counted(ignored, pair.where(target > 0, cost.shape[1]), logits.shape[-1])
+    return cost.sum() - (target * logits.flatten(1).gather(1, pair)).sum()
+
+
+def _counted(ignored: Regions, taught: Tensor, classes: int) -> Tensor:
+    """(B, A C) bool: not in a region of the class, or among the positions `taught` (B, P); A C stands for none."""
+    named = (ignored.labels[..., None] == torch.arange(classes, device=taught.device)).float()  # (B, K, C)
+    crowded = (ignored.cells.mT.float() @ named).flatten(1) > 0
+    return ~pad(crowded, (0, 1)).scatter(1, taught, False)[:, :-1]
