@@ -57,6 +57,13 @@ class ConvUnit(nn.Module):
         return self.act(self.bn(x))
 
 
+class ClassOutput(nn.Conv2d):
+    """A 1x1 convolution to one channel a class, in the order of the names: what is learned for a class is known by its name."""
+
+    def __init__(self, c_in: int, nc: int) -> None:
+        super().__init__(c_in, nc, 1)
+
+
 class Bottleneck(nn.Module):
     """Two 3x3 convolutions, c -> e c -> c, with the identity added."""
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..numerics.lanes import side_by_side
 from ..rules import STRIDES
-from .blocks import ConvUnit
+from .blocks import ClassOutput, ConvUnit
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StemLevel(nn.Module):
 
 def class_level(c_in: int, hidden: int, nc: int, stride: int) -> nn.Sequential:
     """Class logits of one level; the bias starts at a prior of about 5 objects in a 640 px image."""
-    last = nn.Conv2d(hidden, nc, 1)
+    last = ClassOutput(hidden, nc)
     nn.init.constant_(cast(Tensor, last.bias), math.log(5 / nc / (640 / stride) ** 2))
     first = nn.Sequential(ConvUnit(c_in, c_in, 3, groups=c_in), ConvUnit(c_in, hidden))
     second = nn.Sequential(ConvUnit(hidden, hidden, 3, groups=hidden), ConvUnit(hidden, hidden))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from .blocks import ConvUnit
+from .blocks import ClassOutput, ConvUnit
 
 PROTOTYPES = 32
 OUTPUTS = ("proto", "semantic")
@@ -25,7 +25,7 @@ class Prototypes(nn.Module):
         self.upsample = nn.ConvTranspose2d(width, width, 2, 2)
         self.after = ConvUnit(width, width, 3)
         self.last = ConvUnit(width, PROTOTYPES)
-        head = nn.Sequential(ConvUnit(width, width, 3), ConvUnit(width, width, 3), nn.Conv2d(width, nc, 1)) if semantic else None
+        head = nn.Sequential(ConvUnit(width, width, 3), ConvUnit(width, width, 3), ClassOutput(width, nc)) if semantic else None
         self.semantic: nn.Sequential | None = head
 
     def forward(self, maps: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -44,6 +44,7 @@ from .preflight import check_batches, check_room, summary
 from .progress import Report, Throughput
 from .ranks import gathered
 from .report import plot_curves, plot_labels, write_scores
+from .start import take_weights
 
 FREE_ON_RESUME = {"resume", "device", "workers", "cache", "plots", "report", "json"}  # settings that do not change the figures
 
@@ -77,7 +78,7 @@ def train(config: TrainConfig) -> TrainResult:
     device = devices[0]
     share_cores(device, worker_count(config.workers))
     precision = pick_precision(config.precision, device)
-    dataset, detector, card = open_all(config)
+    dataset, detector, card = open_all(config, tell=not config.resume)
     task = make_task(card)
     data = TrainingData(dataset, task, **loading_of(config))
     check_batches(config, len(data.index("train")), len(devices))
@@ -113,7 +114,7 @@ def train_rank(folder: Path, rank: int) -> bool:
     config = merged(TrainConfig(), read_args(folder))
     device = pick_devices(config.device)[rank]
     share_cores(device, worker_count(config.workers))
-    dataset, detector, card = open_all(config)
+    dataset, detector, card = open_all(config, tell=False)
     task = make_task(card)
     data = TrainingData(dataset, task, **loading_of(config))
     journal = Journal(folder, config.epochs, f"e2e/{task.metrics[0]}/ap", writes=rank == 0)
@@ -143,16 +144,17 @@ def resume_config(given: Mapping[str, Any]) -> TrainConfig:
     return merged(saved, dict(given))
 
 
-def open_all(config: TrainConfig) -> tuple[DataSet, Detector, Card]:
-    """The data, and a detector for its classes; what is not taken from a weights file is drawn from the seed alone."""
+def open_all(config: TrainConfig, tell: bool = True) -> tuple[DataSet, Detector, Card]:
+    """The data, and a detector for its classes; what is not taken from a weights file is drawn from the seed alone, which `tell` says."""
     given, card = open_model(config.model)
+    given_names = card.names
     dataset = open_dataset(config.data, needs=make_task(card).needs, splits=("train", "val"), strict=config.strict)
     dataset = dataset.single_class() if config.single_cls else dataset
     classes: dict[str, Any] = {"names": dataset.names, "category_ids": dataset.category_ids}
     card = replace(card, **classes, imgsz=config.imgsz, settings=asdict(config), task_args=task_args_of(config, card, dataset))
     detector = create(card, config.seed)
     if config.model in shipped_names() or Path(config.model).suffix:
-        take_weights(detector, given)
+        take_weights(detector, given, card.names, given_names, tell)
     return dataset, detector, card
 
 
@@ -171,15 +173,6 @@ def _task_settings() -> set[str]:
     """The settings that are arguments of some task."""
     arguments = {name for make in TASKS.values() for name in inspect.signature(make).parameters}
     return arguments & {field.name for field in fields(TrainConfig)}
-
-
-def take_weights(detector: nn.Module, given: nn.Module) -> None:
-    """Copy every tensor of `given` that fits; those of other shapes (class outputs of other classes) keep their fresh values."""
-    own, other = detector.state_dict(), given.state_dict()
-    fitting = {name: value for name, value in other.items() if name in own and own[name].shape == value.shape}
-    detector.load_state_dict(fitting, strict=False)
-    if len(fitting) < len(own):
-        print(f"{len(own) - len(fitting)} of {len(own)} tensors do not fit these classes and start fresh", file=sys.stderr)
 
 
 def loading_of(config: TrainConfig) -> dict[str, Any]:
