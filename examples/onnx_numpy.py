@@ -1,11 +1,14 @@
 """Objects on a picture from an exported file, without torch: `python examples/onnx_numpy.py model.onnx picture.jpg`."""
 
 import json
+import os
 import sys
 
 import numpy as np
-import onnxruntime
 from PIL import Image, ImageOps
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read as it is imported
+import onnxruntime
 
 
 def find(model: str, picture: str, conf: float = 0.25) -> list[dict]:
@@ -33,5 +36,8 @@ def find(model: str, picture: str, conf: float = 0.25) -> list[dict]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        print("expected two arguments, an exported model and a picture: onnx_numpy.py model.onnx picture.jpg", file=sys.stderr)
+        sys.exit(2)
     for found in find(sys.argv[1], sys.argv[2]):
         print(json.dumps(found))

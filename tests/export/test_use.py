@@ -1,6 +1,8 @@
 """Exported files in the place of weights: the same pictures give the same objects, scores and words."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -205,13 +207,43 @@ def resized_by_pillow(image, size):
     return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def test_the_example_without_torch_finds_the_same(trees, monkeypatch):
+def at_home(folder):
+    """The environment of a user whose home is empty, and who has said nothing of telemetry."""
+    named = ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CI")
+    return {**{name: value for name, value in os.environ.items() if name not in named}, "HOME": str(folder)}
+
+
+def kept_at_home(folder):
+    return [
+        str(path.relative_to(folder)) for path in folder.rglob("*") if re.search("onnxruntime|openvino|intel|microsoft", str(path), re.I)
+    ]
+
+
+def test_a_runtime_tells_its_maker_nothing(trees, tmp_path):
+    """Where telemetry is on, an identity lies in the home: of onnxruntime once a file is open, of openvino once imported."""
+    code = (
+        "import sys; from pathlib import Path; from pellucid import Model; from pellucid.export import write, open_exported;"
+        "file, made, picture = map(Path, sys.argv[1:]); facts = open_exported(file)[0].facts;"
+        "write._write_openvino(made, file.read_bytes(), facts);"
+        "print(len(Model(file).predict(picture)[0]), len(Model(made).predict(picture)[0]))"
+    )
+    home = tmp_path / "home"
+    home.mkdir()
+    line = [sys.executable, "-c", code, str(trees.path), str(tmp_path / "x_openvino"), str(min(PICTURES.iterdir()))]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, env=at_home(home))
+    assert done.returncode == 0, done.stderr
+    assert min(map(int, done.stdout.split())) > 5
+    assert kept_at_home(home) == []
+
+
+def test_the_example_without_torch_finds_the_same(trees, monkeypatch, tmp_path):
     monkeypatch.setattr("pellucid.data.images.resize_longest", resized_by_pillow)
     picture = min(PICTURES.iterdir())
     block = "import sys, runpy; sys.modules['torch'] = sys.modules['pellucid'] = None; sys.argv = sys.argv[1:]"
     line = [sys.executable, "-c", f"{block}; runpy.run_path(sys.argv[0], run_name='__main__')", str(EXAMPLE), str(trees.path), str(picture)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, env=at_home(tmp_path))
     assert done.returncode == 0, done.stderr
+    assert kept_at_home(tmp_path) == []
     found = [json.loads(row) for row in done.stdout.splitlines()]
     (result,) = Model(trees.path).predict(picture)
     told = result.to_dict()["objects"]
@@ -221,3 +253,9 @@ def test_the_example_without_torch_finds_the_same(trees, monkeypatch):
         assert a["score"] == pytest.approx(b["score"], abs=1e-5)
         assert a["box"] == pytest.approx(b["box"], abs=0.01)
     assert len(EXAMPLE.read_text().splitlines()) <= 45
+
+
+def test_the_example_says_what_it_takes():
+    done = subprocess.run([sys.executable, str(EXAMPLE), "x.onnx"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "expected two arguments, an exported model and a picture: onnx_numpy.py model.onnx picture.jpg"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
@@ -117,7 +119,9 @@ def open_exported(name: str | Path) -> tuple[Exported, Card]:
 
 
 def package(name: str, use: str) -> Any:
-    """A package of the extra `export`; UsageError where it is not installed."""
+    """A package of the extra `export`, with its telemetry off; UsageError where it is not installed."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads it once, as it is imported
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # cannot be imported: openvino takes its stub
     try:
         return importlib.import_module(name)
     except ImportError as error:

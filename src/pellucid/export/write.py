@@ -138,8 +138,7 @@ def _write(made: Path, detector: Detector, card: Card, config: ExportConfig) -> 
 
 
 def _write_openvino(made: Path, model: bytes, facts: Facts) -> None:
-    import openvino
-
+    openvino = package("openvino", "format=openvino")
     network = openvino.Core().read_model(model)
     network.set_rt_info(facts.to_json(), [KEY])
     openvino.save_model(network, made / XML, compress_to_fp16=facts.half)
