@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pellucid.models.build import build
+from pellucid.optim.gradients import FlatGradients
 from pellucid.optim.groups import parameter_groups
 from pellucid.optim.musgd import MuSGD
 from pellucid.optim.orthogonal import MatrixBatches, orthogonalise
@@ -89,15 +90,18 @@ def test_a_network_needs_few_batches():
     assert batches.total < 1.5 * sum(p.numel() for p in matrices)
 
 
-def test_found_inf_changes_nothing(params):
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_found_inf_changes_nothing(params, bad):
     optimizer = optimizer_for(params)
     give(params, 0)
     optimizer.step()
     before, state = [p.detach().clone() for p in params], copy.deepcopy(optimizer.state_dict()["state"])
     give(params, 1)
-    for p in params:
-        p.grad.zero_()  # as FlatGradients leaves them after an infinity
-    optimizer.found_inf = torch.ones(())
+    params[0].grad[0, 0, 0, 0] = bad
+    gradients = FlatGradients(params)
+    gradients.collect()
+    _, optimizer.found_inf = gradients.finish(clip=10.0, scale=torch.ones(()))
+    assert optimizer.found_inf == 1
     optimizer.step()
     assert all(torch.equal(p, b) for p, b in zip(params, before, strict=True))
     after = optimizer.state_dict()["state"]

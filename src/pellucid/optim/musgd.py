@@ -15,7 +15,8 @@ class MuSGD(torch.optim.Optimizer):
     """W <- W - lr (muon NS5(u) + sgd u'), v <- v - lr u; u is the Nesterov look-ahead of the gradient, u' that of gradient + decay W.
 
     A group holds either vectors or weights with >= 2 dimensions. Learning rate, momentum and decay are device tensors, so that a schedule
-    fills them in place. Where `found_inf`, a () float tensor as the fused torch optimizers take it, is 1, nothing changes.
+    fills them in place. Where `found_inf`, a () float tensor, is 1, nothing changes if the gradient is 0, as `FlatGradients.finish` then
+    leaves it; unlike the fused torch optimizers, this one does not look past another gradient: empty it first.
     """
 
     def __init__(
