@@ -54,6 +54,34 @@ def scaled(name, factor):
     return change
 
 
+def test_metrics_alone_are_a_yardstick(start):
+    run = runner(start)
+    by_name, by_yardstick = (measure(run, draws=2, yardstick=chosen) for chosen in (HALF, Yardstick(HALF)))
+    assert by_name.draws == by_yardstick.draws
+    assert "cosine" in by_name.draws
+    assert "cosine" not in measure(run, draws=2).draws
+    for wrong in ("loss", ("loss", "hole")):
+        with pytest.raises(ValueError, match="metrics: expected some of loss, parameter, whole, group, cosine, got"):
+            measure(run, draws=2, yardstick=wrong)
+
+
+def test_a_step_without_backward_is_told_so(start):
+    def run(noise):
+        return Observed.of(noise(start["head"](torch.ones(2, 16))).sum(), start)
+
+    with pytest.raises(ValueError, match="gradients: expected those of some parameters, got none; call backward"):
+        measure(run, draws=2)
+
+
+def test_runs_of_other_lengths_are_not_compared(start):
+    floor = measure(runner(start, steps=2), draws=2)
+    with pytest.raises(ValueError, match="steps: expected 2, as the first run has, got 3 of the other"):
+        floor.judge("longer", quiet(runner(start, steps=3)))
+    count = iter((2, 3))
+    with pytest.raises(ValueError, match="steps: expected 2, as the first run has, got 3 of the other"):
+        measure(lambda noise: runner(start, steps=next(count))(noise), draws=2)
+
+
 def test_the_page_runs_and_says_what_comes_out(capsys):
     text = DOCS.read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

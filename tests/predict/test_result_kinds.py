@@ -52,6 +52,16 @@ def iou(a, b):
     return float((a & b).sum() / (a | b).sum())
 
 
+def test_views_are_one_line():
+    corners = torch.tensor([[60.0, 50, 40, 20, 0.3], [20, 20, 10, 5, 0.0]])
+    found = result(boxes=Boxes(polygons().bounds()), masks=masks(), keypoints=Keypoints(torch.ones(2, 5, 3)))
+    assert repr(found.boxes) == "BoxesView(2, 128x96)"
+    assert repr(found.masks) == str(found.masks) == "MasksView(2, 128x96)"
+    assert repr(found.keypoints) == "KeypointsView(2 of 5 points, 128x96)"
+    assert repr(result(rboxes=RBoxes(corners)).rboxes) == "RBoxesView(2, 128x96)"
+    assert repr(found[:0].masks) == "MasksView(0, 128x96)"
+
+
 @pytest.mark.filterwarnings("ignore:.*__array__ implementation:DeprecationWarning")  # pycocotools under numpy 2
 @pytest.mark.parametrize("make", [polygons, masks])
 def test_masks(make):

@@ -262,6 +262,12 @@ def test_a_run_is_not_resumed_on_other_classes(straight, tmp_path):
         train(TrainConfig(resume=str(folder)))
 
 
+def test_a_device_that_cannot_record_is_refused_before_a_folder_is_made(squares, tmp_path):
+    with pytest.raises(UsageError, match="capture: expected a CUDA device for capture=step, got cpu"):
+        train(config(squares, tmp_path / "runs", capture="step", device="cpu"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_gains_and_units_reach_the_task(squares, tmp_path):
     _, _, card = open_all(config(squares, tmp_path, box=3.0, l1=0.5, l1_units="stride"))
     plain = {term.name: term for term in make_task(replace(card, task_args={})).terms}

@@ -26,6 +26,7 @@ ABSOLUTE = 1e-5  # norms below it count as it: a gradient that is zero in exact 
 SINGLE = ("loss", "parameter", "whole", "group")  # metrics of a step in float32
 HALF = ("loss", "whole", "cosine", "group")  # and in half precision, where a bound by parameter would admit everything
 LATER = ("loss", "whole")  # and of steps after the first
+METRICS = tuple(dict.fromkeys(SINGLE + HALF))
 
 
 class NotExactError(PellucidError, ValueError):
@@ -49,6 +50,12 @@ class Observed:
 
     loss: Tensor  # ()
     gradients: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        if not self.gradients:
+            raise ValueError(
+                "gradients: expected those of some parameters, got none; call backward() on the loss before they are looked at"
+            )
 
     @classmethod
     def of(cls, loss: Tensor, module: torch.nn.Module) -> Observed:
@@ -126,9 +133,16 @@ class Yardstick:
     group: Grouping = first_name
     absolute: float = ABSOLUTE
 
+    def __post_init__(self) -> None:
+        for field, names in (("metrics", self.metrics), ("later", self.later)):
+            if isinstance(names, str) or not set(names) <= set(METRICS):
+                raise ValueError(
+                    f"{field}: expected some of {', '.join(METRICS)}, got {names!r}; take SINGLE, HALF or a tuple of these names"
+                )
+
     def differences(self, native: Steps, other: Steps) -> dict[str, float]:
         """Every metric by name, "group NAME" and "parameter NAME" among them; those of a later step as "2: whole" (the third)."""
-        pairs = list(zip(_steps(native), _steps(other), strict=True))
+        pairs = _pairs(native, other)
         found: dict[str, float] = {}
         for number, (a, b) in enumerate(pairs):
             chosen = self.later if number else self.metrics
@@ -236,14 +250,14 @@ class Verdict:
         return {"case": self.case, "passed": self.passed, "native_gap": 0.0, "rows": rows}
 
 
-def measure(run: Run, draws: int = DRAWS, yardstick: Yardstick | None = None, factor: float = FACTOR) -> Floor:
+def measure(run: Run, draws: int = DRAWS, yardstick: Yardstick | tuple[str, ...] = SINGLE, factor: float = FACTOR) -> Floor:
     """The noise floor of `run`, which starts from the same state at every call and passes the outputs of its head through its argument.
 
-    NotExactError where two runs without noise differ by a bit.
+    `yardstick` is a `Yardstick`, or its metrics alone (SINGLE, HALF). NotExactError where two runs without noise differ by a bit.
     """
     if draws < 1:
         raise ValueError(f"draws: expected at least 1, got {draws}; 20 make a claim")
-    yardstick = yardstick or Yardstick()
+    yardstick = yardstick if isinstance(yardstick, Yardstick) else Yardstick(yardstick)
     quiet = Noise()
     native = run(quiet)
     if not quiet.calls:
@@ -281,8 +295,16 @@ def _steps(value: Steps) -> Sequence[Observed]:
     return (value,) if isinstance(value, Observed) else value
 
 
+def _pairs(native: Steps, other: Steps) -> list[tuple[Observed, Observed]]:
+    """The steps of two runs, first with first."""
+    a, b = _steps(native), _steps(other)
+    if len(a) != len(b):
+        raise ValueError(f"steps: expected {len(a)}, as the first run has, got {len(b)} of the other; run both for as many")
+    return list(zip(a, b, strict=True))
+
+
 def _check_exact(first: Steps, second: Steps) -> None:
-    for number, (a, b) in enumerate(zip(_steps(first), _steps(second), strict=True)):
+    for number, (a, b) in enumerate(_pairs(first, second)):
         parts = {"loss": (a.loss, b.loss), **{name: (value, b.gradients[name]) for name, value in a.gradients.items()}}
         for name, (x, y) in parts.items():
             if not torch.equal(x, y):

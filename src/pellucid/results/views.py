@@ -16,8 +16,24 @@ from ..geometry.rboxes import RBoxes
 from ..geometry.rle import Rle
 
 
-@dataclass(frozen=True)
-class BoxesView:
+class View:
+    """What every view shows of itself: how many objects, on a picture of what size."""
+
+    orig_shape: tuple[int, int]  # height, width
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        height, width = self.orig_shape
+        return f"{type(self).__name__}({self._told()}, {width}x{height})"
+
+    def _told(self) -> str:
+        return str(len(self))
+
+
+@dataclass(frozen=True, repr=False)
+class BoxesView(View):
     """Axis-aligned boxes."""
 
     xyxy: Tensor  # (n, 4) float32
@@ -48,8 +64,8 @@ class BoxesView:
         return sides(self.orig_shape).repeat(2).to(self.xyxy)
 
 
-@dataclass(frozen=True)
-class MasksView:
+@dataclass(frozen=True, repr=False)
+class MasksView(View):
     """Masks; full-size pixels are made when they are asked for."""
 
     shape: Masks | Polygons | Rle
@@ -86,8 +102,8 @@ class MasksView:
         return run_lengths(self.shape, self.orig_shape).coco()
 
 
-@dataclass(frozen=True)
-class KeypointsView:
+@dataclass(frozen=True, repr=False)
+class KeypointsView(View):
     """Keypoints."""
 
     data: Tensor  # (n, K, 3) float32: x, y, confidence; of ground truth the visibility 0, 1 or 2
@@ -95,6 +111,9 @@ class KeypointsView:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def _told(self) -> str:
+        return f"{len(self)} of {self.data.shape[1]} points"
 
     @property
     def xy(self) -> Tensor:
@@ -117,8 +136,8 @@ class KeypointsView:
         return self.data[..., 2] > SHOWN
 
 
-@dataclass(frozen=True)
-class RBoxesView:
+@dataclass(frozen=True, repr=False)
+class RBoxesView(View):
     """Rotated boxes in canonical form: w >= h, theta in [-pi/4, 3 pi/4)."""
 
     xywhr: Tensor  # (n, 5) float32 centre x, centre y, width, height, radians from +x to +y

@@ -102,12 +102,17 @@ def on(device: torch.device) -> AbstractContextManager:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def check_device(capture: str, device: torch.device) -> None:
+    """UsageError where the device cannot record what `capture` names."""
+    if capture != "none" and device.type not in DEVICES:
+        raise UsageError(f"capture: expected a CUDA device for capture={capture}, got {device.type}; leave it out")
+
+
 class Captured:
     """The pieces of a `TrainStep` that `capture` names: none, loss, network, loss+network or step."""
 
     def __init__(self, step: TrainStep, capture: str) -> None:
-        if capture != "none" and step.device.type not in DEVICES:
-            raise UsageError(f"capture: expected a CUDA device for capture={capture}, got {step.device.type}; leave it out")
+        check_device(capture, step.device)
         self.parts = frozenset(capture.split("+")) - {"none"}
         self.step = step
         self._loss, self._network, self._whole, self._update = (Recordings(step.device) for _ in range(4))

@@ -35,6 +35,7 @@ from ..rules import did_you_mean
 from ..tasks import TASKS
 from ..zoo import Card, create, load_weights, make_task, open_model, save_weights, shipped_names
 from .callbacks import EpochEnd, Interrupt, NonFinite, Previews
+from .capture import check_device
 from .device import pick_devices, pick_precision
 from .folder import environment, find_run, new_folder, read_args, whole_file, write_args, write_json
 from .journal import Journal
@@ -76,6 +77,7 @@ def train(config: TrainConfig) -> TrainResult:
     required(config, "model", "data")
     devices = pick_devices(config.device)
     device = devices[0]
+    check_device(config.capture, device)
     share_cores(device, worker_count(config.workers))
     precision = pick_precision(config.precision, device)
     dataset, detector, card = open_all(config, tell=not config.resume)
