@@ -72,7 +72,7 @@ def test_a_run_is_found_by_folder_or_checkpoint(tmp_path):
 def test_the_journal_knows_the_best_epoch_and_forgets_what_is_done_again(tmp_path):
     journal = Journal(tmp_path, 9, "e2e/box/ap")
     better = [journal.end_epoch({"epoch": n, "e2e/box/ap": value}) for n, value in enumerate([math.nan, 0.2, 0.1, 0.3, 0.3], 1)]
-    assert better == [False, True, False, True, False]
+    assert better == [True, True, False, True, False]
     assert (journal.best_epoch, journal.best_value, journal.epoch) == (4, 0.3, 5)
     again = Journal(tmp_path, 9, "e2e/box/ap")
     again.restore({**journal.state(), "epoch": 3, "batch": 2})
@@ -84,6 +84,26 @@ def test_the_first_epoch_without_a_score_is_not_the_best(tmp_path):
     journal = Journal(tmp_path, 2, "e2e/box/ap")
     assert not journal.end_epoch({"epoch": 1})
     assert journal.end_epoch({"epoch": 2, "e2e/box/ap": 0.0})
+
+
+def test_patience_counts_from_the_last_better_score_and_outlives_a_checkpoint(tmp_path):
+    def ended(*values):
+        journal, stopped = Journal(tmp_path, 9, "e2e/box/ap"), []
+        for epoch, value in enumerate(values, 1):
+            journal.end_epoch({"epoch": epoch, "e2e/box/ap": value})
+            again = Journal(tmp_path, 9, "e2e/box/ap")
+            again.restore(journal.state())
+            assert (again.best_epoch, again.out_of_patience(2)) == (journal.best_epoch, journal.out_of_patience(2))
+            stopped.append(journal.out_of_patience(2))
+        return journal.best_epoch, stopped
+
+    assert ended(0.0, 0.0, 0.0) == (3, [False, False, True])
+    assert ended(0.0, 0.0, 0.2, 0.1, 0.2) == (3, [False, False, False, False, True])
+    assert ended(math.nan, math.nan, math.nan, 0.0, math.nan, 0.0) == (6, [False] * 5 + [True])
+    old = Journal(tmp_path, 9, "e2e/box/ap")
+    old.restore({"epoch": 3, "batch": 0, "metric": "e2e/box/ap", "best_value": 0.5, "best_epoch": 1})  # as it was written before
+    assert old.out_of_patience(2)
+    assert not old.out_of_patience(3)
 
 
 def test_devices_and_precisions():

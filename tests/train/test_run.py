@@ -200,7 +200,7 @@ def test_resume_keeps_the_settings_and_refuses_others(straight):
 
 def test_a_set_without_objects_trains(backgrounds, tmp_path):
     result = train(config(backgrounds, tmp_path, epochs=1, plots=True))
-    assert result.epoch == 0
+    assert result.epoch == 1
     assert result.to_dict()["best"]["value"] is None
     assert result.scores.notes
     assert "no ground truth" in result.scores.notes[0]
@@ -327,4 +327,12 @@ def test_while_nothing_is_found_the_latest_weights_are_kept(tmp_path):
     kept = [journal.end_epoch({"epoch": epoch, "e2e/box/ap": value}) for epoch, value in enumerate((0.0, 0.0, 0.2, 0.2, 0.1, 0.3), 1)]
     assert kept == [True, True, True, False, False, True]
     assert (journal.best_epoch, journal.best_value) == (6, 0.3)
-    assert Journal(tmp_path, 9, "e2e/box/ap").end_epoch({"epoch": 1, "e2e/box/ap": math.nan}) is False
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_the_best_epoch_is_that_of_the_kept_weights_while_nothing_is_found(value, squares, tmp_path, monkeypatch):
+    monkeypatch.setattr("pellucid.train.run._flat", lambda scores: {"e2e/box/ap": value})
+    result = train(config(squares, tmp_path, epochs=3, patience=2))
+    kept = torch.load(result.run_dir / "weights" / "best.ckpt", weights_only=True)["run"]
+    assert kept["epoch"] == kept["best_epoch"] == result.epoch == state_of(result)["run"]["best_epoch"] == 3
+    assert result.value == value or (math.isnan(result.value) and math.isnan(value))

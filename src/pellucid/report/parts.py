@@ -47,7 +47,7 @@ def cards(run: Any) -> str:
             kind, _, figure = name.partition("/")
             shown.append((number(part[name]), f"{kind} {figure.upper()}, {PATHS.get(path, path)}"))
     fit = run.details.get("training") or {}
-    if fit.get("epoch"):
+    if fit.get("epoch") and fit.get("value") is not None:
         shown.append((f"{fit['epoch']} of {len(run.rows)}", "best epoch"))
     if fit.get("wall_s"):
         shown.append((_duration(fit["wall_s"]), "training, all in all"))

@@ -24,7 +24,8 @@ class Journal:
     batch: int = 0  # of a rank, in an epoch that has not ended
     world: int = 0  # ranks that trained them; 0: not known
     best_value: float = math.nan
-    best_epoch: int = 0  # counted from 1; 0 while nothing has been scored
+    best_epoch: int = 0  # whose weights are kept, counted from 1; 0 while none are
+    improved: int = 0  # the epoch of the last better score, from which patience counts; 0 while nothing could be scored
     rows: list[dict[str, float]] = field(default_factory=list)
     interrupted: bool = False  # stopped by a signal, in the middle of an epoch or at its end
     stopped_early: bool = False
@@ -44,12 +45,16 @@ class Journal:
         self.rows.append(row)
         if self.writes:
             write_rows(self.folder / "results.csv", self.rows)
-        value = row.get(self.metric, math.nan)
-        first = math.isfinite(value) and not self.best_epoch
-        better = first or value > self.best_value
+        if self.metric not in row:
+            return False
+        value, best = row[self.metric], self.best_value
+        better = not math.isnan(value) and not value <= best
+        found_nothing = value == best == 0 or (math.isnan(value) and math.isnan(best))
         if better:
+            self.improved = self.epoch
+        if better or found_nothing:  # while nothing is found the latest weights are kept
             self.best_value, self.best_epoch = value, self.epoch
-        return better or value == self.best_value == 0  # while nothing is found the latest weights are kept
+        return better or found_nothing
 
     def reread(self) -> dict[str, float]:
         """Take up what other processes have written, if anything; the last row."""
@@ -58,13 +63,13 @@ class Journal:
         return self.rows[-1] if self.rows else {}
 
     def out_of_patience(self, patience: int) -> bool:
-        """Whether so many epochs have passed since the best one; 0 waits for ever."""
-        return bool(patience and self.best_epoch and self.epoch - self.best_epoch >= patience and not self.batch)
+        """Whether so many epochs have passed since the score last rose; 0 waits for ever."""
+        return bool(patience and self.improved and self.epoch - self.improved >= patience and not self.batch)
 
     def state(self) -> dict[str, Any]:
         """Plain values, for a checkpoint that loads without unpickling code."""
         position = {"epoch": self.epoch, "batch": self.batch, "world": world()}
-        return {**position, "metric": self.metric, "best_value": self.best_value, "best_epoch": self.best_epoch}
+        return {**position, "metric": self.metric, "best_value": self.best_value, "best_epoch": self.best_epoch, "improved": self.improved}
 
     def share(self, world: int) -> None:
         """Count the batches that are done as those of so many ranks, so that no picture of the epoch is left out."""
@@ -76,4 +81,5 @@ class Journal:
         for name in ("epoch", "batch", "metric", "best_value", "best_epoch"):
             setattr(self, name, state[name])
         self.world = state.get("world", 0)
+        self.improved = state.get("improved", self.best_epoch)
         self.rows = [row for row in read_rows(self.folder / "results.csv") if row.get("epoch", math.inf) <= self.epoch]

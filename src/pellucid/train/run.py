@@ -57,7 +57,7 @@ class TrainResult:
     run_dir: Path
     metric: str  # which figure chose the best epoch
     value: float  # nan where nothing could be scored
-    epoch: int  # counted from 1; 0 where nothing could be scored
+    epoch: int  # whose weights were kept, counted from 1: the best, or the latest where nothing was found; 0 before the first score
     images_per_s: float  # training batches alone; nan where too few
     wall_s: float
     interrupted: bool = False
@@ -306,7 +306,7 @@ def place(trainer: Trainer, journal: Journal) -> None:
 
 def release(journal: Journal, config: TrainConfig, data: TrainingData, score: Any) -> Scores:
     """Write best.safetensors, read it back, and score what was read by both paths."""
-    if not journal.best.is_file():  # nothing could be scored
+    if not journal.best.is_file():  # a run that was resumed elsewhere, without it
         with whole_file(journal.best) as part:
             part.write_bytes(journal.last.read_bytes())
     detector, card = load_weights(journal.best)
