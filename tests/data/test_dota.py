@@ -159,6 +159,15 @@ def test_a_test_split_needs_no_labels(tmp_path):
     assert codes(data.splits["test"].findings) == {"label-missing": 1, "labels-none": 1}
 
 
+@pytest.mark.parametrize("other", ["train", "val"])
+def test_a_folder_of_labels_of_another_name_is_refused(other, tmp_path):
+    dota(tmp_path, {"train": {"a": CAR}, "val": {"v": CAR}})
+    (tmp_path / other / "labelTxt").rename(tmp_path / other / "text")
+    (tmp_path / other / "labelTxt").mkdir()
+    with pytest.raises(DataError, match=rf"^{other}: 1 split.*labels-lost.*looked in \S*{other}/labelTxt\)"):
+        open_dataset(tmp_path, NEEDS)
+
+
 def test_detection_reads_the_boxes_around(tmp_path):
     index = open_dataset(dota(tmp_path, {"train": {"a": row([20, 10, 30, 20, 20, 30, 10, 20])}, "val": {"v": CAR}})).splits["train"]
     assert boxes(index, 0) == [[10, 10, 30, 30]]

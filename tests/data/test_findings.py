@@ -118,7 +118,8 @@ MAKERS = {
     "file-beside": None,  # a task reads the file that it needs: see test_copies
     "labels-beside": changed(lambda r: (r / "labels/train/a.txt").rename(r / "images/train/a.txt")),
     "label-missing": changed(lambda r: picture(r / "images/train/b.jpg")),
-    "labels-none": changed(lambda r: (r / "labels/train/a.txt").unlink()),
+    "labels-none": changed(lambda r: (picture(r / "images/test/t.jpg"), replaced("names:", "test: images/test\nnames:")(r))),
+    "labels-lost": changed(lambda r: (r / "labels/train/a.txt").unlink()),
     "row-fields": rows(ROW + "0 .5\n"),
     "row-box": rows(QUAD + ROW, needs=OBB),
     "row-points": rows(QUAD + "0 .5 .5 .5 .5 .1 .1 2 .2 .2 2\n", yaml=KPT, needs=SEGMENT),

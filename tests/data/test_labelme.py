@@ -235,6 +235,8 @@ def test_other_folders_and_other_tasks(tmp_path):
     with pytest.raises(DataError, match="name the right folder"):
         open_dataset(tmp_path / "other")
     (tmp_path / "val/b.json").unlink()
+    with pytest.raises(DataError, match=r"^val: 1 split.*labels-lost"):
+        open_dataset(tmp_path)
     (tmp_path / "val/b.jpg").unlink()
     with pytest.raises(DataError, match="split 'val' is empty"):
         open_dataset(tmp_path)

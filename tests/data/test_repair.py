@@ -74,7 +74,7 @@ def test_other_formats_keep_all_that_they_hold(tmp_path):
 
 def test_what_cannot_be_repaired_is_refused_and_nothing_is_written(tmp_path):
     source = yolo(tmp_path / "old", {"train": {"a": "0 .5\n"}, "val": {"v": ROW}})
-    with pytest.raises(DataError, match="expected rows of which some can be kept"):
+    with pytest.raises(DataError, match="expected labels of which some can be kept"):
         repair(source, tmp_path / "new")
     text(tmp_path / "old/labels/train/a.txt", "0 .1 .1 .5 .1 .5 .5\n")
     with pytest.raises(UsageError, match="task: expected one"):

@@ -72,6 +72,13 @@ def test_what_is_left_out_is_counted(tmp_path):
         open_dataset(tmp_path, strict=True)
 
 
+def test_a_list_without_one_label_is_refused(tmp_path):
+    good = voc_object("dog", 5, 5, 20, 20)
+    (voc(tmp_path, {"train": {"a": good}, "val": {"v": good}}) / "Annotations/v.xml").unlink()
+    with pytest.raises(DataError, match=r"^val: 1 split.*labels-lost.*looked in \S*Annotations"):
+        open_dataset(tmp_path)
+
+
 def test_names_with_blanks_with_and_without_labels_and_flags(tmp_path):
     good = voc_object("dog", 5, 5, 20, 20)
     source = voc(tmp_path, {"train": {"my dog": good, "an empty  street": "", "dog 2": good, "plain": good}, "val": {"v": good}})

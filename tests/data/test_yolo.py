@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pellucid.data import open_dataset
+from pellucid.data import doctor, open_dataset
 from pellucid.data.findings import Log
 from pellucid.data.images import read_image
 from pellucid.data.readers import read_dataset
@@ -193,10 +193,18 @@ def test_negatives_whichever_way_they_are_written(tmp_path):
     assert codes(data.all_findings()) == {"label-missing": 1}
 
 
-def test_a_split_without_any_label_file_is_said(tmp_path):
-    with pytest.warns(PellucidWarning, match=r"labels-none.*labels/train"):
-        data = open_dataset(yolo(tmp_path, {"train": {"a": None}, "val": {"v": ROW}}))
-    assert len(data.splits["train"]) == 1
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_split_without_any_label_file_is_refused_and_one_of_empty_files_is_not(split, tmp_path):
+    files = {"train": {"a": ROW}, "val": {"v": ROW}, split: {"x": None, "y": None}}
+    source = yolo(tmp_path, files)
+    with pytest.raises(
+        DataError, match=rf"^{split}: 1 split.*give each picture an empty one.*labels-lost.*looked in \S*labels/{split} and"
+    ):
+        open_dataset(source)
+    assert doctor.check(source).exit_code == 3
+    text(tmp_path / f"labels/{split}/x.txt", "")
+    assert doctor.check(source).exit_code == 0
+    assert len(open_dataset(source).splits[split]) == 2
 
 
 def test_labels_without_pictures_and_strange_files(tmp_path):

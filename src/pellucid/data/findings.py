@@ -14,6 +14,11 @@ PLACES = 5  # how many places a finding names
 CODES: dict[str, tuple[str, str]] = {
     "unreadable": ("fatal", "data set(s) cannot be read"),
     "class-id": ("fatal", "object(s) of a class that the data set does not name; correct the ids or the names"),
+    "labels-lost": (
+        "fatal",
+        "split(s) to learn from or to be scored on without a single label file; put the labels where they are looked for, or give each "
+        "picture an empty one where all are meant to be without objects",
+    ),
     "rows-none": ("fatal", "split(s) in which not one label row could be used; choose the task that the labels are for"),
     "image-missing": ("error", "image(s) are listed but not there; left out"),
     "image-unreadable": ("error", "image(s) cannot be read; left out with their labels"),
@@ -32,7 +37,7 @@ CODES: dict[str, tuple[str, str]] = {
     "label-shared": ("warning", "image(s) have their label file in common with another of the same name; its rows count for each"),
     "labels-beside": ("note", "image(s) have their label file beside them; used"),
     "label-missing": ("note", "image(s) have no label file; taken as images without objects"),
-    "labels-none": ("warning", "split(s) without a single label file; every image is taken as one without objects"),
+    "labels-none": ("warning", "test split(s) without a single label file; every image is taken as one without objects"),
     "row-fields": ("error", "row(s) with a wrong number of fields for the task; left out"),
     "row-box": ("error", "row(s) hold a box alone where the task needs more; left out"),
     "row-points": (

@@ -86,9 +86,9 @@ def repair(data: str | Path, out: str | Path, needs: tuple[str, ...] | None = No
     dataset = open_for(data, needs)
     check_apart(target, dataset)
     found = list(dataset.all_findings())
-    hopeless = next((finding for finding in found if finding.code == "rows-none"), None)
+    hopeless = next((finding for finding in found if finding.code in ("rows-none", "labels-lost")), None)
     if hopeless:
-        raise DataError(f"{data}: expected rows of which some can be kept, got {hopeless.sentence}.")
+        raise DataError(f"{data}: expected labels of which some can be kept, got {hopeless.sentence}.")
     splits = {split: _without_repeats(split, index, found) for split, index in dataset.splits.items()}
     rows = list(_owned(splits, found))
     written = write_dataset(dataset.format, dataset, plan_of(dataset.format, dataset, rows), target, link)

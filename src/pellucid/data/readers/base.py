@@ -71,6 +71,11 @@ def empty_split(source: object, split: str, where: str, log: Log) -> DataError:
     return DataError(f"{source}: the split {split!r} is empty: no readable picture in {where}; check the path.{seen}")
 
 
+def no_labels(split: str, where: str, log: Log) -> None:
+    """Says that a split has not one label file, where one was looked for; only what is for tests can do without."""
+    log.add("labels-none" if split == "test" else "labels-lost", split, where)
+
+
 def probe(path: str | Path, log: Log) -> Header | None:
     """The header of an image that can be read to its end, else None and a finding; pages behind its first are one too."""
     try:

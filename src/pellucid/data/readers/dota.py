@@ -19,7 +19,21 @@ import numpy as np
 from ...errors import DataError
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, OTHER_PICTURES, Request, empty_split, hints, is_image, is_text, probe, read_lines, read_text, splits_of, walk
+from .base import (
+    ALIASES,
+    OTHER_PICTURES,
+    Request,
+    empty_split,
+    hints,
+    is_image,
+    is_text,
+    no_labels,
+    probe,
+    read_lines,
+    read_text,
+    splits_of,
+    walk,
+)
 from .labels import Stems, Texts, say_capitals, stem_of
 from .place import Canvas, Drawn, bounds
 
@@ -221,7 +235,8 @@ class _Reader:
         for file in sorted(set(labels.files) - used - others):
             self.log.add("label-without-image", os.path.join(labels.folder or "", file))
         if not used:
-            self.log.add("labels-none", self.split, f"looked in {self.where.labels}" if self.where.labels else "there is no labelTxt")
+            where = self.where.labels or f"{self.source}, where there is no labelTxt of {self.split}"
+            no_labels(self.split, f"looked in {where}", self.log)
         if self.refused and self.refused == self.rows:
             self.log.add("rows-none", self.source, f"{self.rows} rows")
         index = self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())

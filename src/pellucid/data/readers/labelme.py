@@ -23,7 +23,7 @@ from ...geometry.keypoints import KeypointSpec
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, hints, inside, is_image, probe, read_lines, read_text, splits_of, walk
+from .base import ALIASES, Request, empty_split, hints, inside, is_image, no_labels, probe, read_lines, read_text, splits_of, walk
 from .place import Canvas, Drawn, bounds, not_rectangle, rectangle, turn_of
 
 DELIVERS = ("boxes", "polygons", "keypoints")
@@ -190,6 +190,8 @@ class _Split:
                     self._negative(path)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(folder), self.log)
+        if self.log.count("label-missing") == len(self.builder):
+            no_labels(self.split, f"looked in {folder}", self.log)
         index = self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
         return replace(index, folders=tuple(self.source / alias for aliases in ALIASES.values() for alias in aliases))
 

@@ -16,7 +16,7 @@ from ...errors import DataError, MissingFileError
 from ..findings import Log
 from ..images import SUFFIXES
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, Request, empty_split, hints, inside, is_image, probe, read_lines, read_text, splits_of, walk
+from .base import ALIASES, Request, empty_split, hints, inside, is_image, no_labels, probe, read_lines, read_text, splits_of, walk
 from .labels import Stems, Texts, say_capitals, stem_of
 from .place import Canvas, Drawn, turn_of
 
@@ -168,6 +168,8 @@ class _Split:
             self._image(os.path.join(folder, _picture(stem, files) or f"{stem}.jpg"), stem, page)
         if not len(self.builder):
             raise empty_split(self.source, self.split, str(folder), self.log)
+        if self.log.count("label-missing") == len(self.builder):
+            no_labels(self.split, f"looked in {self.source / 'Annotations'}", self.log)
         index = self.builder.build(self.classes, tuple(range(len(self.classes))), self.log.findings())
         return replace(index, folders=(folder, self.source / "Annotations"))
 

@@ -17,7 +17,7 @@ from ...errors import DataError, UsageError
 from ...geometry.keypoints import KeypointSpec
 from ..findings import Log
 from ..index import DataSet, Index, IndexBuilder
-from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, probe, read_text, root_of, splits_of, walk
+from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, no_labels, probe, read_text, root_of, splits_of, walk
 from .labels import Stems, Texts, say_capitals
 from .place import Canvas
 from .yolo_plain import read_plain
@@ -113,7 +113,7 @@ class _Split:
             raise empty_split(source, self.split, ", ".join(entries), self.log)
         if not self.labelled:
             labels = label_folder(os.path.dirname(path))
-            self.log.add("labels-none", self.split, f"looked {f'in {labels} and ' if labels else ''}beside them")
+            no_labels(self.split, f"looked {f'in {labels} and ' if labels else ''}beside the pictures", self.log)
         self._orphans()
         self._kinds(source)
         index = self.builder.build(tuple(self.classes.values()), tuple(self.classes), self.log.findings())
