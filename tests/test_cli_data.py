@@ -106,3 +106,14 @@ def test_mistakes(words, sentence, tmp_path, monkeypatch, capsys):
     assert (code, out) == (2, "")
     assert sentence in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_check_and_train_say_the_same_of_a_set_without_val(source, tmp_path, capsys):
+    assert said(capsys, "data", "check", f"data={source}")[0] != 3
+    text(source, source.read_text().replace("val: images/val\n", ""))
+    code, out, _ = said(capsys, "data", "check", f"data={source}")
+    assert (code, "[split-missing]" in out, "`pellucid data split`" in out) == (3, True, True)
+    code, _, err = said(capsys, "train", "model=detect-n", f"data={source}", f"project={tmp_path / 'runs'}", "imgsz=64", "device=cpu")
+    assert (code, "expected the split 'val'" in err, (tmp_path / "runs").exists()) == (3, True, False)
+    assert said(capsys, "data", "check", f"data={source}", "split=train")[0] != 3
+    assert "fix" in said(capsys, "data", "check", f"data={source}", "split=train", f"fix={tmp_path / 'f'}")[2]

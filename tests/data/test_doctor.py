@@ -89,11 +89,13 @@ def test_a_set_that_cannot_be_trained_on_is_not_clean(tmp_path):
     source = yolo(tmp_path, {"train": {"a": ROW}}, yaml="names: [cat]\n")
     report = doctor.check(source)
     (found,) = report.findings
-    assert (found.code, found.level, found.count, report.exit_code) == ("split-missing", "warning", 1, 1)
+    assert (found.code, found.level, found.count, report.exit_code) == ("split-missing", "fatal", 1, 3)
     assert "no val" in found.sentence
     assert "data split" in found.sentence
     with pytest.raises(DataError, match="'val'"):
         open_dataset(source)
+    assert doctor.check(source, splits=("train",)).exit_code == 0
+    assert doctor.check(source, splits=("val",)).exit_code == 3
 
 
 def test_settling_findings():

@@ -28,7 +28,7 @@ def do_check(given: dict[str, Any]) -> int:
     config = merged(CheckConfig(), given)
     required(config, "data")
     needs = needs_of(config.task)
-    report = check(config.data, needs=needs, imgsz=config.imgsz)
+    report = check(config.data, needs=needs, imgsz=config.imgsz, splits=(config.split,) if config.split else None)
     if not config.fix:
         print(report.to_json() if config.json else "\n".join(report.lines()))
         return report.exit_code

@@ -21,6 +21,8 @@ class CheckConfig:
     """The task whose labels are looked for: detect, segment, pose or obb."""
     imgsz: int = 640
     """Canvas at which objects are called tiny."""
+    split: str = ""
+    """One split alone, as val of a set that is only scored on; none given: all, and train and val must be there."""
     fix: str = ""
     """A new or empty folder for a repaired copy, with all that the files hold unless task= is given; the data stay as they are."""
     json: bool = False
@@ -28,6 +30,8 @@ class CheckConfig:
 
     def __post_init__(self) -> None:
         shared_rules(self)
+        if self.fix and self.split:
+            raise UsageError(f"split: expected none beside fix, which copies all splits, got {self.split!r}; leave one of them out")
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,9 @@ CODES: dict[str, tuple[str, str]] = {
     "duplicate": ("warning", "object(s) repeat another of the same class and box; kept"),
     "split-overlap": ("error", "image(s) are in more than one split; scores will flatter"),
     "split-missing": (
-        "warning",
-        "split(s) that training needs, train to learn from and val to be scored on, are not there; `pellucid data split` makes both",
+        "fatal",
+        "split(s) that training needs, train to learn from and val to be scored on, are not there; `pellucid data split` makes both, "
+        "split=NAME looks at one alone that is only scored on",
     ),
     "class-absent": ("note", "class(es) have no object in a split"),
 }
