@@ -15,6 +15,7 @@ from pellucid.model import Model
 from pellucid.report import make_page
 from pellucid.report.details import at_recall
 from pellucid.report.examples import judge, write_examples
+from pellucid.report.parts import signed
 from pellucid.report.svg import confusion, line_chart
 from pellucid.types import Instances
 from tests.chromium import browser, needs_browser
@@ -267,3 +268,17 @@ def test_the_matrix_shades_each_true_class_by_itself():
     assert "a found as b: 10 (10%)" in drawn
     assert "b found as background: 3 (100%)" in drawn
     assert drawn.count("<rect") == 9
+
+
+def test_long_numbers_have_room_on_the_left():
+    """Of seven signs at 11 px each is about 6.2 wide; they end at x = 38."""
+    short, long = (line_chart({"box": ([1, 2, 3], values)}, "loss", "epoch") for values in ([1, 2, 3], [0.007117, 0.00712, 0.007123]))
+    edges = [float(re.search(r'viewBox="(-?[\d.]+) ', chart)[1]) for chart in (short, long)]
+    assert edges[0] == 0
+    labels = re.findall(r'text-anchor="end">([^<]+)<', long)
+    assert len(set(labels)) == len(labels) >= 3
+    assert 38 - edges[1] >= 6.2 * max(map(len, labels)) > 38
+
+
+def test_a_gap_is_as_fine_as_that_of_the_command_line():
+    assert [signed(value) for value in (-0.0003, 0.0003, -0.00001, 0.25)] == ["−0.0003", "+0.0003", "+0.0000", "+0.2500"]

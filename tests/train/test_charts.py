@@ -7,7 +7,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pellucid.train.charts import Plot, bars, compact, heat_map, label_plot, line_chart, nice_span, span, ticks, tint, training_curves
+from pellucid.train.charts import (
+    Plot,
+    bars,
+    compact,
+    heat_map,
+    label_plot,
+    line_chart,
+    nice_span,
+    numbered,
+    span,
+    ticks,
+    tint,
+    training_curves,
+)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-4, 1e6))
@@ -19,6 +32,15 @@ def test_ticks_are_few_even_and_inside(low, width):
     assert 2 <= len(found) <= 7
     assert all(low - width * 1e-6 <= value <= high + width * 1e-6 for value in found)
     assert np.allclose(np.diff(found), found[1] - found[0])
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.007117, 0.007123), (12_100, 12_180), (-1e-7, 3e-7), (0, 1), (999.9999, 1000)])
+def test_no_two_ticks_read_alike(low, high):
+    found = numbered(ticks(low, high))
+    assert len(found) >= 2
+    assert len({words for _, words in found}) == len(found)
+    assert all(float(words.replace("k", "e3")) == pytest.approx(value, abs=(high - low) / 100) for value, words in found)
+    assert [words for _, words in numbered(ticks(0, 1))] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
 
 
 def test_ticks_of_whole_numbers_are_whole():

@@ -13,7 +13,11 @@ from ..config import ExportConfig, PredictConfig, TrainConfig, UiConfig, ValConf
 from ..errors import DataError
 from .verb import Verb
 
-ZERO = "'My score is 0', docs/score-is-zero.md"  # a page of the docs
+ZERO = (  # the page "My score is 0" of the docs has more
+    "look whether labels lie on the objects (train_batch0.jpg of the run, or pellucid data preview), and at pellucid data check\n"
+    "few updates find nothing: take more epochs, nbs= equal to batch=, and weights to start from"
+)
+NO_TRUTH = "there is no score: the split has no object of these classes; pellucid data stats counts them"
 NOTHING = 0.005  # a score below it has taught its reader nothing
 
 
@@ -76,7 +80,7 @@ def do_predict(given: dict[str, Any]) -> int:
     pictures = f"{count} picture{'s' * (count != 1)}"
     if not objects and not is_untrained(config.model):
         among = "" if config.classes is None else f", name other classes than {','.join(map(str, config.classes))}"
-        print(f"nothing found in {pictures} at conf={config.conf:g}: lower conf{among}, or see {ZERO}", file=sys.stderr)
+        print(f"nothing found in {pictures} at conf={config.conf:g}: lower conf{among}\n{ZERO}", file=sys.stderr)
     print(f"{pictures}; folder: {folder}", file=sys.stderr)
     return int(unread > 0)
 
@@ -92,10 +96,12 @@ def do_ui(given: dict[str, Any]) -> int:
 
 
 def advise(scores: Any) -> None:
-    """Say where to read on if every path's first score is all but 0, or there is none."""
+    """Say what to look at if every path's first score is all but 0, or what there is none of."""
     firsts = [next(iter(part.metrics.values())) for part in scores.paths.values()]
-    if not any(value >= NOTHING for value in firsts):
-        print(f"the score is {max(firsts, default=0):.3g}: see {ZERO}", file=sys.stderr)
+    if firsts and all(map(math.isnan, firsts)):
+        print(NO_TRUTH, file=sys.stderr)
+    elif not any(value >= NOTHING for value in firsts):
+        print(f"the score is {max(firsts, default=0):.3g}\n{ZERO}", file=sys.stderr)
 
 
 def page_of(folder: Path) -> str:

@@ -142,8 +142,9 @@ def curves(run: Any) -> str:
     )
     if best["f1"] < LEAST_F1:
         told = (
-            f"F1 is nowhere above {best['f1']:.3f}: too little is found for any threshold to be advised; the guide "
-            "<i>My score is 0</i> (docs/score-is-zero.md) says what to look at."
+            f"F1 is nowhere above {best['f1']:.3f}: too little is found for any threshold to be advised. Look first whether the labels "
+            "lie on the objects (<code>train_batch0.jpg</code> of the run), and whether there were updates enough: from random weights "
+            "a few thousand."
         )
     path = escape(PATHS.get(run.details["path"], run.details["path"]))
     return f"<p>{told} The path is {path}.</p>" + grid(charts)
@@ -278,7 +279,8 @@ def number(value: float | None) -> str:
 
 
 def signed(value: float) -> str:
-    return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−")
+    """With a digit more than the figures it is the difference of."""
+    return f"{round(value, 4) + 0.0:+.4f}".replace("-", "−")
 
 
 def embedded(path: Path, words: str) -> str:

@@ -7,12 +7,13 @@ from html import escape
 
 import numpy as np
 
-from ..train.charts import compact, nice_span, number, shorten, span, ticks
+from ..train.charts import compact, nice_span, numbered, shorten, span, ticks
 
 Points = tuple[Sequence[float], Sequence[float]]
 Range = tuple[float, float]
 WIDTH, HEIGHT = 360, 230
 LEFT, TOP, RIGHT, BOTTOM = 44, 12, 348, 188  # of the framed area
+DIGIT = 6.6  # of the numbers, at their size
 NAMED = 8  # lines with a colour of their own
 
 
@@ -43,7 +44,8 @@ def line_chart(
         parts.append(_line([_at(x, y, x_range, y_range) for x, y in xy], style, name))
     parts += _mark(*mark, x_range) if mark else []
     words = f"{title}: {len(clean)} lines over {x_label}"
-    drawn = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(words)}">{"".join(parts)}</svg>'
+    wider = max(0, round(DIGIT * max(len(shown) for _, shown in numbered(ticks(*y_range)))) - (LEFT - 8))  # for long numbers on the left
+    drawn = f'<svg viewBox="{-wider} 0 {WIDTH + wider} {HEIGHT}" role="img" aria-label="{escape(words)}">{"".join(parts)}</svg>'
     return _figure(title, drawn + _legend(list(clean), mean, many))
 
 
@@ -95,13 +97,13 @@ def _line(points: Sequence[tuple[float, float]], style: str, name: str) -> str:
 
 def _axes(x_range: Range, y_range: Range, x_label: str, whole: bool) -> list[str]:
     parts = []
-    for value in ticks(*y_range):
+    for value, shown in numbered(ticks(*y_range)):
         y = _at(0, value, (0, 1), y_range)[1]
         parts.append(f'<path class="rule" d="M{LEFT} {y:.1f}H{RIGHT}"/><text x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">')
-        parts.append(f"{number(value)}</text>")
-    for value in ticks(*x_range, whole=whole):
+        parts.append(f"{shown}</text>")
+    for value, shown in numbered(ticks(*x_range, whole=whole)):
         x = _at(value, 0, x_range, (0, 1))[0]
-        parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 15}" text-anchor="middle">{number(value)}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 15}" text-anchor="middle">{shown}</text>')
     middle = (LEFT + RIGHT) / 2
     parts.append(f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
     parts.append(f'<text x="{middle}" y="{BOTTOM + 34}" text-anchor="middle">{escape(x_label)}</text>')

@@ -59,12 +59,12 @@ class Plot:
     def axes(self, x_label: str = "", whole_x: bool = False) -> None:
         """Grid lines with their numbers, and the name of the x axis."""
         left, _, right, bottom = self.area
-        for value in ticks(*self.y_range):
+        for value, words in numbered(ticks(*self.y_range)):
             y = self.at(0, value)[1]
             self.line([(left, y), (right, y)], GRID)
-            self.text(left - 7, y, number(value), 10, SOFT, "rm")
-        for value in ticks(*self.x_range, whole=whole_x):
-            self.text(self.at(value, 0)[0], bottom + 12, number(value), 10, SOFT)
+            self.text(left - 7, y, words, 10, SOFT, "rm")
+        for value, words in numbered(ticks(*self.x_range, whole=whole_x)):
+            self.text(self.at(value, 0)[0], bottom + 12, words, 10, SOFT)
         self.line([(left, bottom), (right, bottom)], SOFT)
         self.text((left + right) / 2, bottom + 30, x_label, 11, SOFT)
 
@@ -239,6 +239,15 @@ def number(value: float) -> str:
     if abs(value) >= 10_000:
         return compact(value)
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def numbered(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Values with their short forms; where two of those would be alike, with as many digits as tell them apart."""
+    forms = [number(value) for value in values]
+    digits = max((len(f"{abs(value):.0f}") for value in values), default=0)
+    while len(set(forms)) < len(set(values)) and (digits := max(4, digits + 1)) < 16:
+        forms = [f"{value:.{digits}g}" for value in values]
+    return list(zip(values, forms, strict=True))
 
 
 def compact(value: float) -> str:
