@@ -67,7 +67,11 @@ def default_of(field: Field[Any]) -> str:
 
 def python_page() -> str:
     """Every public name, and the methods of the two classes that users hold."""
-    parts = ["# Python\n", "```python\nfrom pellucid import Model, open_dataset\n```\n"]
+    parts = [
+        "# Python\n",
+        "```python\nfrom pellucid import Model, open_dataset\n```\n",
+        "Shapes and units: [results in Python](../results.md).\n",
+    ]
     for name in pellucid.__all__:
         thing = getattr(pellucid, name)
         if name == "__version__":

@@ -24,6 +24,8 @@ NOT_RUN = {  # start of a line: why no test runs it
     "pellucid train model=detect-s data=shop.yaml device=0,1": "needs two GPUs",
 }
 
+SAID = {"extend": "'centre': 0.", "results": "MasksView("}  # by the snippet of a page
+
 
 def commands():
     """`.venv/bin/pellucid ...` names what is there or made on the page; `pellucid ...` may name a file of the reader's."""
@@ -35,9 +37,20 @@ def snippets():
 
 
 def test_there_is_something_to_hold():
-    assert {"index", "formats", "doctor", "score-is-zero", "precision", "multi-gpu", "resume", "licence", "choices", "noise"} <= {
-        page.stem for page in PAGES
-    }
+    assert {
+        "index",
+        "formats",
+        "doctor",
+        "score-is-zero",
+        "precision",
+        "multi-gpu",
+        "resume",
+        "licence",
+        "choices",
+        "noise",
+        "results",
+        "extend",
+    } <= {page.stem for page in PAGES}
     assert len(commands()) > 20
     assert len(snippets()) >= 2
     assert {words.split()[1] for words in commands()} >= {"train", "val", "predict", "data", "report", "ui"}
@@ -100,11 +113,12 @@ def test_what_is_not_run_still_stands_there():
     assert [line for page in PAGES for block in blocks(page, "text") for line in block.splitlines() if line.startswith("pellucid ")] == []
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*GPU available")  # of a plain Trainer
 @pytest.mark.parametrize(("page", "text"), snippets())
 def test_every_snippet_runs(page, text, tmp_path, capsys):
     with clone(tmp_path):
         exec(compile(text, page.name, "exec"), {"__name__": "__main__"})
-    capsys.readouterr()
+    assert SAID.get(page.stem, "") in capsys.readouterr().out
 
 
 def test_the_site_builds_without_a_warning_and_has_every_setting(tmp_path):
