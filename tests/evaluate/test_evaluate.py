@@ -152,3 +152,21 @@ def test_as_one_class_the_models_classes_do_not_matter():
     ] == pytest.approx(1.0)
     with pytest.raises(UsageError, match="3 classes"):
         evaluate(finder, batches(items), whole, TASK, ("a", "b", "c"))
+
+
+def test_what_several_processes_saw_is_scored_as_if_one_had_seen_it():
+    index, items = make_data()
+    whole = evaluate(RedFinder(), batches(items), index, TASK)
+    seen = []
+    evaluate(RedFinder(), batches(items[:3]), index, TASK, gather=lambda state: [seen.append(state) or state])
+    assert [len(state) for state in seen] == [3, 3]
+    waiting = iter(seen)  # the second process has one picture twice, to have as many as the first
+    joined = evaluate(RedFinder(), batches(items[2:]), index, TASK, gather=lambda state: [next(waiting), state])
+    assert joined.images == whole.images == 5
+    for path, scores in whole.paths.items():
+        other = joined.paths[path]
+        assert scores.confusion.counts.sum() == 4
+        assert other.metrics == pytest.approx(scores.metrics, nan_ok=True)
+        assert np.array_equal(other.confusion.counts, scores.confusion.counts)
+        assert np.array_equal(other.curves.recall, scores.curves.recall, equal_nan=True)
+        assert np.array_equal(other.curves.precision, scores.curves.precision, equal_nan=True)

@@ -105,3 +105,10 @@ def test_an_overlap_needs_tiles_and_room(config):
             config(**wrong)
     with pytest.raises(UsageError, match="visible"):
         TilesConfig(visible=1.5)
+
+
+def test_tiles_are_scored_by_one_process(folder):
+    task = TASKS["obb"]()
+    data = DataModule(open_dataset(folder, task.needs, ("val",)), task, imgsz=128, batch=4, workers=0)
+    with pytest.raises(UsageError, match="gather: expected none beside tiles"):
+        evaluate_tiles(UprightFinder(), data, "val", task, ("blue", "red"), 128, 64, gather=lambda state: [state])

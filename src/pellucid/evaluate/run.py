@@ -107,12 +107,13 @@ def evaluate(
     training = model.training
     model.to(device).eval()
     try:
-        images = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock, watch)
+        measured = _measure(model, _ready(loader, device, clock), task, chosen, meters, clock, watch)
         for meter in meters.values() if chosen.gather is not None else ():
             meter.coco.merge(chosen.gather(meter.coco.state()))
     finally:
         model.train(training)
-    scores = {path: meter.scores(clock.speed(images, path)) for path, meter in meters.items()}
+    scores = {path: meter.scores(clock.speed(measured, path)) for path, meter in meters.items()}
+    images = max(len(meter.coco.state()) for meter in meters.values())  # of all processes, each once
     notes = [] if any(row["n"] for meter in scores.values() for row in meter.per_class) else ["no ground truth: the scores are undefined"]
     if names is not None and len(names) == len(index.names) == 1 and list(names) != list(index.names) and not chosen.single_cls:
         notes.append(f"the model's one class, {names[0]}, is compared with the data's one class, {index.names[0]}")
@@ -159,22 +160,23 @@ class Meter:
         self.index = index
         self.labels = labels
         self.coco = CocoMetric(index, task.metrics)
-        self.confusion = ConfusionMatrix(len(index.names)) if curves else None
-        self.curves = CurveMeter(len(index.names)) if curves else None
+        self.curves = curves
 
     def update(self, predictions: list[Prediction]) -> None:
-        predictions = [self._renamed(prediction) for prediction in predictions]
-        self.coco.update(predictions)
-        if self.confusion is None or self.curves is None:
-            return
-        for prediction in predictions:
-            truth = self.index.instances(prediction.meta.row)
-            self.confusion.update(prediction.instances, truth)
-            self.curves.update(prediction.instances, truth)
+        self.coco.update([self._renamed(prediction) for prediction in predictions])
 
     def scores(self, speed: dict[str, float]) -> PathScores:
-        curves = None if self.curves is None else self.curves.compute()
-        return PathScores(self.coco.compute(), self.coco.per_class(), speed, self.coco, self.confusion, curves)
+        confusion, curves = self._matched() if self.curves else (None, None)
+        return PathScores(self.coco.compute(), self.coco.per_class(), speed, self.coco, confusion, curves)
+
+    def _matched(self) -> tuple[ConfusionMatrix, Curves]:
+        """Of every image that was seen, by whichever process."""
+        confusion, curves = ConfusionMatrix(len(self.index.names)), CurveMeter(len(self.index.names))
+        for row, found in self.coco.state().items():
+            truth = self.index.instances(row)
+            confusion.update(found, truth)
+            curves.update(found, truth)
+        return confusion, curves.compute()
 
     def _renamed(self, prediction: Prediction) -> Prediction:
         if self.labels is None:

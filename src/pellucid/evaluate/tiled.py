@@ -12,6 +12,7 @@ from torch import nn
 from ..config import merged
 from ..data.dataset import meta, original_size
 from ..data.tiles import SAME, Tiles, Window, merge
+from ..errors import UsageError
 from ..types import Instances, Prediction
 from .run import EvaluateSettings, Meter, PathScores, Scores, evaluate, label_map
 
@@ -60,6 +61,8 @@ def evaluate_tiles(
     `settings` as of `evaluate`. Time is that of a whole picture.
     """
     chosen = merged(EvaluateSettings(), settings)
+    if chosen.gather is not None:
+        raise UsageError("gather: expected none beside tiles, since all tiles of a picture are put together in one process; leave it out")
     index = data.index(split)
     tiles = Tiles.of(index, tile, overlap)
     labels = label_map(names, index.names, chosen.single_cls)
