@@ -15,7 +15,7 @@ from PIL import Image
 from pellucid.data import open_dataset
 from pellucid.data.readers import read_dataset
 from pellucid.data.tile_files import write_tiles
-from pellucid.data.tiles import Tiles, TileSet, Window, cut, merge, windows
+from pellucid.data.tiles import EDGE, Tiles, TileSet, Window, _at_seam, cut, merge, windows
 from pellucid.errors import PellucidWarning, UsageError
 from pellucid.geometry import Boxes
 from pellucid.geometry.keypoints import Keypoints
@@ -308,3 +308,22 @@ def test_tiles_of_an_index_are_an_index(tmp_path):
     small = np.asarray(Image.fromarray(sample.layers[0].pixels.numpy()).resize((80, 80), Image.Resampling.BOX))
     assert np.abs(small.astype(int) - pixels).mean() < 3
     torch.testing.assert_close(sample.instances.shapes["rboxes"].data[:, :4], 2 * tiles.index.instances(1).shapes["rboxes"].data[:, :4])
+
+
+@pytest.mark.parametrize(("more", "whole"), [(2 * int(EDGE) + 1, True), (0, False)])
+def test_an_object_away_from_seams_needs_more_than_its_size(more, whole):
+    """Wherever it lies, some tile sees it far enough from its seams to be sure that none has cut it."""
+    side, tile, length = 20, 64, 300
+    places = windows(tile, length, tile, side + more)
+    assert len(places) > 4
+    clear = []
+    for start in np.arange(0, length - side + 0.25, 0.25):
+        box = torch.tensor([[start, 20.0, start + side, 40.0]])
+        seen = [place for place in places if place.left <= start and start + side <= place.left + place.width]
+        assert seen
+        parts = [
+            Instances(torch.zeros(1, dtype=torch.int64), {"boxes": Boxes(box - torch.tensor([place.left, 0.0] * 2))}) for place in seen
+        ]
+        clear.append(any(not _at_seam(part, place, (tile, length)) for part, place in zip(parts, seen, strict=True)))
+    assert all(clear) is whole
+    assert any(clear)

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from pellucid.cli import main
+from pellucid.data.module import DataModule
+from pellucid.data.readers import open_dataset
+from pellucid.data.tiles import EDGE
+from pellucid.evaluate import evaluate_tiles
 from pellucid.predict import predict
+from pellucid.tasks import TASKS
 from pellucid.zoo import Card
+from tests.data.make import text
 from tests.decode.fakes import RedFinder
 
 CARD = Card("detect", "n", ("blue", "red"), (4, 9), 128)
@@ -48,10 +56,28 @@ def test_a_small_picture_is_one_tile():
     assert len(tiled) == 1
 
 
-def test_the_most_objects_of_a_picture_are_kept():
+def test_the_most_objects_of_each_tile_are_kept_as_where_they_are_scored(tmp_path):
     first, second = (picture(box) for box in BOXES)
     both = np.where((second == 90).all(-1, keepdims=True), first, second)
     (whole,) = predict(RedFinder(), CARD, both, tile=128, overlap=64, conf=0.01)
     (one,) = predict(RedFinder(), CARD, both, tile=128, overlap=64, conf=0.01, max_det=1)
-    assert len(whole) > 1
-    assert torch.equal(one.boxes.xyxy, whole.boxes.xyxy[:1])
+    assert len(whole) > 1  # one of a tile at most
+    assert torch.equal(one.boxes.xyxy, whole.boxes.xyxy)
+
+    (tmp_path / "val/images").mkdir(parents=True)
+    Image.fromarray(both).save(tmp_path / "val/images/0.png")
+    rows = [f"{x1} {y1} {x2} {y1} {x2} {y2} {x1} {y2} red 0\n" for x1, y1, x2, y2 in BOXES]
+    text(tmp_path / "val/labelTxt/0.txt", "".join(rows))
+    text(tmp_path / "classes.txt", "blue\nred\n")
+    task = TASKS["detect"]()
+    data = DataModule(open_dataset(tmp_path, task.needs, ("val",)), task, imgsz=128, batch=4, workers=0)
+    scores = evaluate_tiles(RedFinder(), data, "val", task, CARD.names, 128, 64, paths=("e2e",), conf=0.01, max_det=1)
+    torch.testing.assert_close(scores.paths["e2e"].coco.state()[0].shapes["boxes"].bounds(), one.boxes.xyxy)
+
+
+@pytest.mark.parametrize("verb", ["predict", "val"])
+def test_the_help_says_what_a_tile_needs(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Most objects kept in an image; with tile=, in each tile." in said
+    assert f"at least the size of your objects and {2 * EDGE + 1:.0f} more" in said

@@ -34,11 +34,11 @@ class ValConfig:
     iou: float = 0.7
     """Overlap above which the suppression path drops the weaker object."""
     max_det: int = 300
-    """Most objects kept in an image."""
+    """Most objects kept in an image; with tile=, in each tile."""
     tile: int | None = None
     """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
     overlap: int | None = None
-    """Pixels that neighbouring tiles share, at least the size of your objects; none given: a third of a tile, at most 200."""
+    """Pixels that neighbouring tiles share, at least the size of your objects and 5 more; none given: a third of a tile, at most 200."""
     single_cls: bool = False
     """Treat all classes as one."""
     project: str = "runs"
@@ -79,7 +79,7 @@ class PredictConfig:
     iou: float = 0.7
     """Overlap above which the suppression path drops the weaker object."""
     max_det: int = 300
-    """Most objects kept in an image."""
+    """Most objects kept in an image; with tile=, in each tile."""
     path: Literal["e2e", "nms"] | None = None
     """e2e: the one-to-one branch, no suppression; nms: the one-to-many branch with suppression; none given: e2e, or what a file has."""
     classes: tuple[int | str, ...] | None = None
@@ -91,7 +91,7 @@ class PredictConfig:
     tile: int | None = None
     """Cut pictures into tiles of this side in pixels and put the findings together; none given: pictures are shrunk to imgsz."""
     overlap: int | None = None
-    """Pixels that neighbouring tiles share, at least the size of your objects; none given: a third of a tile, at most 200."""
+    """Pixels that neighbouring tiles share, at least the size of your objects and 5 more; none given: a third of a tile, at most 200."""
     vid_stride: int = 1
     """Look at every frame of a video (1), at every second one (2), ..."""
     device: str = "auto"

@@ -38,7 +38,7 @@ class EvaluateSettings:
     paths: tuple[str, ...] = PATHS
     conf: float = 0.001
     iou: float = 0.7
-    max_det: int = 300
+    max_det: int = 300  # of an image, or of each tile
     device: str | torch.device | None = None  # None: where the model is
     precision: str = "32"  # 32, 16, bf16
     weights: str = ""  # "raw" or "EMA", for the protocol line

@@ -44,7 +44,7 @@ class PredictSettings:
     imgsz: int | None = None  # None: the size that the model was trained at
     conf: float = 0.25
     iou: float = 0.7
-    max_det: int = 300
+    max_det: int = 300  # of a picture, or of each tile
     path: Literal["e2e", "nms"] = "e2e"
     classes: tuple[int | str, ...] | None = None  # the user's class ids, or names
     agnostic_nms: bool = False
@@ -194,7 +194,7 @@ def _look_in_tiles(job: _Job, read: _Read) -> list[Result]:
         parts += found
         total.update({stage: value * len(group) for stage, value in times.items()})
     whole = merge(parts, places, (read.meta.height, read.meta.width))
-    return [_result(job, read, whole[: settings.max_det], total)]
+    return [_result(job, read, whole, total)]
 
 
 @torch.no_grad()
