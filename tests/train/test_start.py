@@ -66,6 +66,15 @@ def test_the_same_names_in_order_change_nothing(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_one_class_against_one_class_is_the_same(capsys):
+    given, detector, fresh = pair("detect", ("tree",), ("palm",))
+    take_weights(detector, given, ("palm",), ("tree",))
+    have, had = detector.state_dict(), given.state_dict()
+    assert all(torch.equal(have[name], had[name]) for name in have)
+    assert not any(torch.equal(have[name], fresh[name]) for name in class_tensors(detector))
+    assert capsys.readouterr().err == ""
+
+
 def test_of_equal_names_the_first_is_the_first():
     given, detector, _ = pair("detect", ("cat", "dog", "cat"), ("dog", "cat", "cat", "cat"))
     take_weights(detector, given, ("dog", "cat", "cat", "cat"), ("cat", "dog", "cat"))

@@ -17,12 +17,12 @@ def take_weights(detector: nn.Module, given: nn.Module, names: Sequence[str], gi
     """Copy every tensor of `given` that fits `detector`, whose classes are `names`; the others keep their fresh values.
 
     Where `given_names` are others, or in another order, a `ClassOutput` gets the rows of the names that both have, and keeps its own for
-    the rest. `tell`: say on stderr what starts fresh.
+    the rest; one class against one class is the same, as when it is scored. `tell`: say on stderr what starts fresh.
     """
     own, other = detector.state_dict(), given.state_dict()
     fitting = {name: value for name, value in other.items() if name in own and own[name].shape == value.shape}
     told = []
-    if list(names) != list(given_names):
+    if list(names) != list(given_names) and max(len(names), len(given_names)) > 1:
         outputs = [parts for parts in class_outputs(detector) if all(name in other for name in parts)]
         rows = shared_rows(names, given_names)
         fits = [parts for parts in outputs if all(own[name].shape[1:] == other[name].shape[1:] for name in parts)]
