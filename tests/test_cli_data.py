@@ -31,7 +31,7 @@ def test_check_with_a_repaired_copy(source, tmp_path, capsys):
     code, out, _ = said(capsys, "data", "check", f"data={source}", f"fix={tmp_path / 'more'}", "--json")
     answer = json.loads(out)
     assert (code, answer["exit_code"], answer["fixed"]["exit_code"]) == (0, 1, 0)
-    assert answer["fixed"]["changes"][0]["places"][0].endswith("a.txt:2: 1 fields")
+    assert answer["fixed"]["changes"][0]["places"][0].endswith("a.txt:2: 1 field")
     code, _, err = said(capsys, "data", "check", f"data={source}", f"fix={tmp_path / 'old'}")
     assert (code, "fix" in err or "out" in err) == (2, True)
 

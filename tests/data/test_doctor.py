@@ -41,6 +41,22 @@ def test_findings_of_the_finished_arrays(tmp_path):
     assert (part.images, part.empty, part.objects, part.ignored, part.classes) == (2, 1, 3, 0, (2, 1))
     assert part.median_side == pytest.approx(600**0.5 * 640 / 60)  # 30x20 of a picture 60 wide
     assert "tiny" not in codes(doctor.check(source, imgsz=960).findings)
+    tiles = {
+        size: next(f.sentence for f in doctor.check(source, imgsz=size).findings if f.code == "tiny").count(f"tile={size}")
+        for size in (32, 64)
+    }
+    assert tiles == {32: 1, 64: 0}, "tiles show no more of pictures of 60 px"
+
+
+def test_a_sentence_ends_with_one_mark(tmp_path):
+    source = yolo(tmp_path, {"train": {"a": ROW}, "val": {"v": ROW}})
+    for name in "bc":
+        text(tmp_path / f"images/train/{name}.jpg", "no picture")
+        text(tmp_path / f"labels/train/{name}.txt", ROW)
+    found = doctor.check(source).findings[0]
+    assert (found.code, found.count) == ("image-unreadable", 2)
+    assert ".;" not in found.sentence
+    assert ".)" not in found.sentence
 
 
 def test_exit_codes_and_what_is_printed(tmp_path):
@@ -50,7 +66,7 @@ def test_exit_codes_and_what_is_printed(tmp_path):
     report = doctor.check(source)
     assert report.exit_code == 1
     lines = report.lines()
-    assert any("labels/train/a.txt:2: 1 fields" in line and str(tmp_path) not in line for line in lines)
+    assert any("labels/train/a.txt:2: 1 field" in line and str(tmp_path) not in line for line in lines)
     assert "cat" in "\n".join(lines)
     text(tmp_path / "labels/train/a.txt", "9 .5 .5 .5 .5\n")
     assert doctor.check(source).exit_code == 3
@@ -68,7 +84,7 @@ def test_json_has_stable_keys(tmp_path):
     assert answer["classes"] == [{"id": 3, "name": "猫", "train": 1, "val": 0}]
     assert set(answer["splits"]["val"]) == {"images", "empty", "objects", "ignored", "median_side", "labelled"}
     assert answer["splits"]["val"]["median_side"] is None
-    assert set(answer["findings"][0]) == {"code", "count", "places", "split", "level", "message"}
+    assert set(answer["findings"][0]) == {"code", "count", "of", "places", "split", "level", "message"}
 
 
 def test_an_opened_set_can_be_checked(tmp_path):

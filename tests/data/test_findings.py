@@ -120,6 +120,8 @@ MAKERS = {
     "label-missing": changed(lambda r: picture(r / "images/train/b.jpg")),
     "labels-none": changed(lambda r: (picture(r / "images/test/t.jpg"), replaced("names:", "test: images/test\nnames:")(r))),
     "labels-lost": changed(lambda r: (r / "labels/train/a.txt").unlink()),
+    "rows-most": rows(ROW + "0 .5\n" * 2),
+    "row-class": rows(ROW + "dog .5 .5 .5 .5\n"),
     "row-fields": rows(ROW + "0 .5\n"),
     "row-box": rows(QUAD + ROW, needs=OBB),
     "row-points": rows(QUAD + "0 .5 .5 .5 .5 .1 .1 2 .2 .2 2\n", yaml=KPT, needs=SEGMENT),

@@ -207,6 +207,55 @@ def test_a_split_without_any_label_file_is_refused_and_one_of_empty_files_is_not
     assert len(open_dataset(source).splits[split]) == 2
 
 
+def found_in(tmp_path, rows, split="train"):
+    """(report, its findings by code) of a set with these rows in one picture of a split, for classes cat, white cell and dog."""
+    files = {"train": {"a": ROW}, "val": {"v": ROW}, split: {"x": rows}}
+    report = doctor.check(yolo(tmp_path, files, yaml="names: {0: cat, 2: white cell, 7: dog}\n"), imgsz=64)
+    return report, {finding.code: finding for finding in report.findings if finding.split == split}
+
+
+def test_class_names_where_ids_belong_are_told_with_their_ids(tmp_path):
+    report, found = found_in(tmp_path, ROW * 3 + "dog .6 .5 .1 .1\nwhite cell .4 .4 .1 .1\ncow .4 .4 .1 .1\n")
+    assert report.exit_code == 1
+    assert found["row-class"].sentence.startswith("train: 3 of 6 row(s) whose class is not a whole number; left out [row-class] (")
+    assert [place.split(": ", 1)[1] for place in found["row-class"].places] == [
+        "class must be a whole number, got dog; dog is id 7",
+        "class must be a whole number, got white; white cell is id 2",
+        "class must be a whole number, got cow",
+    ]
+    assert found["row-class"].places[0].startswith(str(tmp_path / "labels/train/x.txt:4"))
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_most_rows_of_what_is_learnt_from_must_be_usable(split, tmp_path):
+    report, found = found_in(tmp_path, ROW + "dog .6 .5 .1 .1\n0.5 .5 .5 .1 .1\n", split)
+    assert (report.exit_code, "rows-most" in found) == ((3, True) if split == "train" else (1, False))
+    if split == "train":
+        with pytest.raises(DataError, match=r"rows-most.*2 of 3 rows, the first \S*x\.txt:2: class must be.*got dog; dog is id 7"):
+            open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "told"), [
+    ("0 .7 .5 .9 .9\n0 .6 .6 .9 .9\n" + ROW, True),
+    ("0 .7 .5 .9 .9\n" + ROW * 3, False),
+    ("0 .9 .9 .5 .5\n" * 3, False),
+])  # fmt: skip
+def test_boxes_over_the_edge_that_look_like_corners(rows, told, tmp_path):
+    finding = found_in(tmp_path, rows)[1]["clipped"]
+    assert finding.of == rows.count("\n")
+    assert ("look like corners x1 y1 x2 y2, where a row is class cx cy w h" in finding.sentence) == told
+
+
+@pytest.mark.parametrize(("row", "place"), [
+    ("0,.5,.5,.1,.1", "1 field: blanks belong between the numbers of a row, and no commas"),
+    ("0, .5, .5, .1, .1", "'0, .5, .5, .1, .1': blanks belong between the numbers of a row, and no commas"),
+    ("0 .5 .5 0 .2", "x 30 to 30, y 16 to 24 px"),
+])  # fmt: skip
+def test_a_bad_row_is_told_by_what_is_bad_in_it(row, place, tmp_path):
+    report, _ = found_in(tmp_path, ROW + row)
+    assert [text.split(": ", 1)[1] for finding in report.findings for text in finding.places if "x.txt:2" in text] == [place]
+
+
 def test_labels_without_pictures_and_strange_files(tmp_path):
     source = yolo(tmp_path, {"train": {"a": ROW}, "val": {"v": ROW}})
     text(tmp_path / "labels/train/ghost.txt", ROW)

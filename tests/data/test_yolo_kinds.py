@@ -81,7 +81,7 @@ def test_one_row_with_a_box_is_named_and_the_others_stay(tmp_path, kind):
     train["box"] = BOX + NEEDS[kind]
     source = make(tmp_path, train, POSE, NEEDS[kind])
     needs = ("boxes", kind)
-    with pytest.warns(PellucidWarning, match=r"1 row\(s\) hold a box alone where the task needs more.*box\.txt:1"):
+    with pytest.warns(PellucidWarning, match=r"1 of 22 row\(s\) hold a box alone where the task needs more.*box\.txt:1"):
         data = open_dataset(source, needs)
     train = data.splits["train"]
     assert len(train.columns[kind]) == len(train.labels) == 21

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..geometry.keypoints import KeypointSpec
-from .findings import CODES, Finding, Log
+from .findings import Finding, Log
 from .index import DataSet, Index
 from .readers import read_dataset
 
@@ -63,7 +63,9 @@ class Report:
             part["median_side"] = None if np.isnan(part["median_side"]) else round(part["median_side"], 1)
             part["labelled"] = None if np.isnan(part["labelled"]) else round(part["labelled"], 4)
             del part["classes"]
-        findings = [{**dataclasses.asdict(f), "level": f.level, "message": CODES[f.code][1]} for f in self.findings]
+        findings = [{**dataclasses.asdict(f), "level": f.level, "message": f.message} for f in self.findings]
+        for finding in findings:
+            del finding["hint"]  # a part of the message
         head = {"data": self.data, "format": self.format, "imgsz": self.imgsz, "exit_code": self.exit_code}
         points = None if self.keypoints is None else self.keypoints.to_dict()
         return {**head, "splits": splits, "classes": self._classes(), "keypoints": points, "findings": findings}
@@ -170,6 +172,9 @@ def _look(split: str, index: Index, imgsz: int) -> tuple[Finding, ...]:
     rows = index.image_rows()
     for position in np.flatnonzero((sides(index, imgsz).min(1, initial=np.inf) < TINY) & ~index.ignore):
         log.add("tiny", index.path(rows[position]))
+    if index.sizes.max(initial=0) > imgsz:  # a tile shows more of such a picture
+        tiles = f"or look at tiles (tile={imgsz} of predict and val; of oriented boxes by `pellucid data tiles`)"
+        log.about("tiny", int((~index.ignore).sum()), tiles)
     for position in repeats(rows, index):
         log.add("duplicate", index.path(rows[position]))
     for position in np.flatnonzero(index.class_counts() == 0):

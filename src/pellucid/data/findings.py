@@ -19,7 +19,12 @@ CODES: dict[str, tuple[str, str]] = {
         "split(s) to learn from or to be scored on without a single label file; put the labels where they are looked for, or give each "
         "picture an empty one where all are meant to be without objects",
     ),
-    "rows-none": ("fatal", "split(s) in which not one label row could be used; choose the task that the labels are for"),
+    "rows-none": ("fatal", "split(s) in which not one label row could be used; choose the task that the labels are for, or mend them"),
+    "rows-most": (
+        "fatal",
+        "split(s) to learn from of which most label rows cannot be used; mend them, choose the task that they are for, or train on a copy "
+        "without them (`pellucid data check fix=FOLDER`)",
+    ),
     "image-missing": ("error", "image(s) are listed but not there; left out"),
     "image-unreadable": ("error", "image(s) cannot be read; left out with their labels"),
     "image-format": ("error", "picture file(s) of a format that is not read (JPEG, PNG, WebP, BMP, TIFF are); left out"),
@@ -46,6 +51,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "row-polygon": ("note", "row(s) hold corners or a polygon; the box around them is used"),
     "rows-mixed": ("warning", "split(s) in which rows with a box and rows with a polygon stand side by side; the boxes of both are used"),
+    "row-class": ("error", "row(s) whose class is not a whole number; left out"),
     "row-number": ("error", "row(s) with a value that is not a finite number; left out"),
     "row-range": ("error", "row(s) that are not normalised by the image's width and height; left out"),
     "object-malformed": ("error", "object(s) with missing or malformed fields; left out"),
@@ -80,11 +86,7 @@ CODES: dict[str, tuple[str, str]] = {
     "name-twice": ("warning", "class name(s) stand for several ids; kept as separate classes"),
     "id-replaced": ("note", "image id(s) are no 64-bit integers; the position in the file is used"),
     "ignored": ("note", "object(s) are crowd or difficult; neither taught nor counted"),
-    "tiny": (
-        "warning",
-        "object(s) are smaller than 3 px at the training size; raise imgsz, or look at tiles (tile=640 of predict and val; of oriented "
-        "boxes by `pellucid data tiles`)",
-    ),
+    "tiny": ("warning", "object(s) are smaller than 3 px at the training size; raise imgsz"),
     "duplicate": ("warning", "object(s) repeat another of the same class and box; kept"),
     "split-overlap": ("error", "image(s) are in more than one split; scores will flatter"),
     "split-missing": (
@@ -104,6 +106,8 @@ class Finding:
     count: int
     places: tuple[str, ...]
     split: str = ""  # "" where it concerns the whole set
+    of: int = 0  # how many there are of what is counted, where that is known
+    hint: str = ""  # what else the whole of them shows
 
     @property
     def level(self) -> str:
@@ -111,10 +115,16 @@ class Finding:
         return CODES[self.code][0]
 
     @property
+    def message(self) -> str:
+        """What is counted, what becomes of it, and the hint."""
+        return CODES[self.code][1] + (f"; {self.hint}" if self.hint else "")
+
+    @property
     def sentence(self) -> str:
         where = f"{self.split}: " if self.split else ""
+        count = f"{self.count} of {self.of}" if self.of else str(self.count)
         more = "; ..." if self.count > len(self.places) else ""
-        return f"{where}{self.count} {CODES[self.code][1]} [{self.code}] ({'; '.join(self.places)}{more})"
+        return f"{where}{count} {self.message} [{self.code}] ({'; '.join(self.places)}{more})"
 
 
 class Log:
@@ -123,6 +133,7 @@ class Log:
     def __init__(self, split: str = "") -> None:
         self.split = split
         self._found: dict[str, tuple[int, list[str]]] = {}
+        self._about: dict[str, tuple[int, str]] = {}  # of how many, and a hint
 
     def add(self, code: str, place: object, reason: str = "", count: int = 1) -> None:
         """One more of `code` at `place`, a file or file:line."""
@@ -131,15 +142,21 @@ class Log:
             return
         total, places = self._found.get(code, (0, []))
         text = f"{place}: {reason}" if reason else str(place)
+        text = text.removesuffix(".") if " " in text else text  # it ends within a sentence
         if len(places) < PLACES and text not in places:
             places.append(text)
         self._found[code] = (total + count, places)
+
+    def about(self, code: str, of: int, hint: str = "") -> None:
+        """What is said beside the count of a finding, if there is one: of how many, and what that shows."""
+        self._about[code] = (of, hint)
 
     def count(self, code: str) -> int:
         return self._found.get(code, (0, []))[0]
 
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(Finding(code, count, tuple(places), self.split) for code, (count, places) in self._found.items())
+        found = self._found.items()
+        return tuple(Finding(code, count, tuple(places), self.split, *self._about.get(code, ())) for code, (count, places) in found)
 
 
 def settle(findings: Iterable[Finding], strict: bool) -> None:

@@ -239,6 +239,7 @@ class _Reader:
             no_labels(self.split, f"looked in {where}", self.log)
         if self.refused and self.refused == self.rows:
             self.log.add("rows-none", self.source, f"{self.rows} rows")
+        self.log.about("object-malformed", self.rows)
         index = self.builder.build(self.names.listed, tuple(range(len(self.names.listed))), self.log.findings())
         return replace(index, folders=tuple(folder for folder in (self.where.images, self.where.labels) if folder))
 

@@ -160,17 +160,28 @@ def _around(rings: Sequence[Array] | None) -> Box:
     if not isfinite(sum(float(ring.sum()) for ring in rings)):
         raise Unusable("row-number")
     if all(map(is_flat, rings)):
-        raise Unusable("degenerate")
+        raise Unusable("degenerate", _extents_of(rings))
     return bounds(rings)
 
 
 def place_box(box: Sequence[float], size: tuple[int, int], changed: Counter[str]) -> Box:
     """The part of an xyxy box that lies on the image."""
     if trouble := box_trouble(box, size):
-        raise Unusable(trouble)
+        raise Unusable(trouble, _extents(box))
     if _overhang(box, size) > OVERHANG:
         changed["clipped"] = 1
     return _cut(box, size)
+
+
+def _extents(box: Sequence[float]) -> str:
+    """A box in words."""
+    x1, y1, x2, y2 = (f"{value:.5g}" for value in box)
+    return f"x {x1} to {x2}, y {y1} to {y2} px"
+
+
+def _extents_of(rings: Sequence[Array]) -> str:
+    """The box around points, if there are any, in words."""
+    return _extents(bounds(rings)) if any(map(len, rings)) else ""
 
 
 def box_trouble(box: Sequence[float], size: tuple[int, int]) -> str:
@@ -212,12 +223,12 @@ def place_rings(drawn: Drawn, size: tuple[int, int], changed: Counter[str]) -> l
         raise Unusable("row-number")
     kept = [ring for ring in rings if not is_flat(ring)]
     if not kept:
-        raise Unusable("degenerate")
+        raise Unusable("degenerate", _extents_of(rings))
     if len(kept) < len(rings):
         changed["part-flat"] += len(rings) - len(kept)
     box = bounds(kept)
     if trouble := box_trouble(box, size):
-        raise Unusable(trouble)
+        raise Unusable(trouble, _extents(box))
     if (overhang := _overhang(box, size)) > 0:
         kept = _cut_rings(kept, size) if overhang > OVERHANG else [np.clip(ring, 0, size[::-1]) for ring in kept]
     if overhang > OVERHANG:
@@ -276,7 +287,7 @@ def place_corners(corners: Array | None, size: tuple[int, int], changed: Counter
     if np.abs(corners).max() > FAR * max(size):
         raise Unusable("object-far")
     if is_flat(corners):
-        raise Unusable("degenerate")
+        raise Unusable("degenerate", _extents(bounds([corners])))
     x1, y1, x2, y2 = bounds([corners])
     if x2 <= 0 or y2 <= 0 or x1 >= size[1] or y1 >= size[0]:
         raise Unusable("outside")

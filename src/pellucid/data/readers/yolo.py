@@ -21,12 +21,13 @@ from .base import ALIASES, OTHER_PICTURES, Request, empty_split, is_image, no_la
 from .labels import Stems, Texts, say_capitals
 from .place import Canvas
 from .yolo_plain import read_plain
-from .yolo_rows import READERS, RowError, parse, points_of
+from .yolo_rows import BOX_FIELDS, READERS, RowError, are_corners, is_number, parse, points_of
 
 DELIVERS = tuple(READERS)
 _LABEL_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 30
 _NOT_LABELS = ("classes.txt", "readme.txt", "notes.txt", "train.txt", "val.txt", "test.txt", "predefined_classes.txt")
-ROW_CODES = ("row-fields", "row-box", "row-points", "row-number", "row-range")
+ROW_CODES = ("row-fields", "row-box", "row-points", "row-class", "row-number", "row-range")
+MANY = 1 / 3  # share of the rows of a split over the edge from which on a box is doubted to be centre and size
 
 
 def read(source: Path, config: dict, request: Request) -> DataSet:
@@ -96,6 +97,7 @@ class _Split:
         self.walked: set[Path] = set()
         self.shared: set[str] = set()  # label files of pictures that have a twin
         self.labelled = self.rows = 0
+        self.cornered = 0  # rows over the edge that would be boxes by their corners
 
     def read(self, value: object, source: Path) -> Index:
         """The Index of the split whose YAML value is a folder, a list file, or a list of such."""
@@ -121,11 +123,17 @@ class _Split:
 
     def _kinds(self, source: Path) -> None:
         """Says where rows were not of the task, or of more than one kind."""
+        for code in ROW_CODES:
+            self.log.about(code, self.rows)
         refused = sum(self.log.count(code) for code in ROW_CODES)
         polygons = self.log.count("row-polygon")
+        first = next((finding.places[0] for finding in self.log.findings() if finding.code in ROW_CODES), "")
         if refused and refused == self.rows:
-            first = next(finding.places[0] for finding in self.log.findings() if finding.code in ROW_CODES)
             self.log.add("rows-none", source, f"{refused} rows, the first {first}")
+        elif 2 * refused > self.rows and self.split == "train":
+            self.log.add("rows-most", source, f"{refused} of {self.rows} rows, the first {first}")
+        corners = "they look like corners x1 y1 x2 y2, where a row is class cx cy w h: the centre, then width and height"
+        self.log.about("clipped", self.rows, corners if self.cornered > MANY * self.rows else "")
         if 0 < polygons < self.rows - refused:
             self.log.add("rows-mixed", source, f"{polygons} of {self.rows} rows hold a polygon")
 
@@ -249,16 +257,26 @@ class _Split:
             class_id, values = parse(fields)
             drawn, code = self.reader(values, canvas.size, self.points)
         except RowError as error:
-            self.log.add(error.args[0], where, error.args[1])
+            code, reason = error.args
+            self.log.add(code, where, reason + (self._id_of(fields) if code == "row-class" else ""))
             return
         if class_id not in self.contiguous:
             self.log.add("class-id", where, f"class {class_id}, but the classes are {_span(self.classes)}")
             return
         if code:
             self.log.add(code, where)
+        clipped = self.log.count("clipped")
         placed = canvas.place(replace(drawn, origin=number), where)
+        self.cornered += self.log.count("clipped") > clipped and len(fields) == BOX_FIELDS and are_corners(values)
         if placed is not None:
             self.builder.object(self.contiguous[class_id], placed[0], False, **placed[1])
+
+    def _id_of(self, fields: list[bytes]) -> str:
+        """What to say of a name that stands where the id of its class is expected."""
+        words = next((place for place, field in enumerate(fields) if is_number(field)), len(fields))
+        name = b" ".join(fields[:words]).decode(errors="replace").strip("'\"")
+        found = [str(class_id) for class_id, title in self.classes.items() if title == name]
+        return f"; {name} is id {' or '.join(found)}" if found else ""
 
     def _orphans(self) -> None:
         """Label files in the labels folders that belong to no picture there is, of this or another split."""

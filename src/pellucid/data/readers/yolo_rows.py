@@ -32,15 +32,32 @@ class RowError(Exception):
 
 def parse(fields: Sequence[bytes]) -> tuple[int, list[float]]:
     """Class id and values of a row; the id and the first four values are finite numbers."""
+    commas = ": blanks belong between the numbers of a row, and no commas" if any(b"," in field for field in fields) else ""
     if len(fields) < BOX_FIELDS:
-        raise RowError("row-fields", f"{len(fields)} fields")
+        raise RowError("row-fields", f"{len(fields)} field{'s' if len(fields) > 1 else ''}{commas}")
+    if not commas and not (is_number(fields[0]) and float(fields[0]).is_integer()):
+        raise RowError("row-class", f"class must be a whole number, got {_shown(fields[:1])[1:-1]}")
     try:
         class_id, *values = map(float, fields)
     except ValueError:
-        raise RowError("row-number", _shown(fields)) from None
-    if not isfinite(class_id + sum(values[:4])) or not class_id.is_integer() or any(b"_" in field for field in fields):
+        raise RowError("row-number", _shown(fields) + commas) from None
+    if not isfinite(sum(values[:4])) or any(b"_" in field for field in fields):
         raise RowError("row-number", _shown(fields))
     return int(class_id), values
+
+
+def is_number(field: bytes) -> bool:
+    """Whether a field is a finite number."""
+    try:
+        return isfinite(float(field))
+    except ValueError:
+        return False
+
+
+def are_corners(values: Sequence[float]) -> bool:
+    """Whether the values of a row are a box by its corners, low ones first, within the picture."""
+    x1, y1, x2, y2 = values[:4]
+    return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1
 
 
 def read_box(values: list[float], size: Size, points: KeypointSpec | None) -> Reading:
