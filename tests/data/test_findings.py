@@ -124,6 +124,7 @@ MAKERS = {
     "row-class": rows(ROW + "dog .5 .5 .5 .5\n"),
     "row-fields": rows(ROW + "0 .5\n"),
     "row-box": rows(QUAD + ROW, needs=OBB),
+    "row-outline": rows(QUAD + "0 .1 .1 .5 .1 .5 .5\n", needs=OBB),
     "row-points": rows(QUAD + "0 .5 .5 .5 .5 .1 .1 2 .2 .2 2\n", yaml=KPT, needs=SEGMENT),
     "row-polygon": rows(QUAD),
     "rows-mixed": rows(ROW + QUAD),

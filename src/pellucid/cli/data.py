@@ -110,7 +110,7 @@ def do_split(given: dict[str, Any]) -> int:
 def do_tiles(given: dict[str, Any]) -> int:
     from ..data.tile_files import write_tiles
 
-    config = merged(TilesConfig(), given)
+    config = merged(TilesConfig(), {"overlap": None, **given})  # none given goes by the tile that is
     required(config, "data", "out")
     report = write_tiles(config.data, config.out, config.tile, config.overlap or 0, config.visible, config.strict)
     if config.json:

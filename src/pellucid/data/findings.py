@@ -45,6 +45,7 @@ CODES: dict[str, tuple[str, str]] = {
     "labels-none": ("warning", "test split(s) without a single label file; every image is taken as one without objects"),
     "row-fields": ("error", "row(s) with a wrong number of fields for the task; left out"),
     "row-box": ("error", "row(s) hold a box alone where the task needs more; left out"),
+    "row-outline": ("error", "row(s) hold an outline where the task needs four corners; left out"),
     "row-points": (
         "error",
         "row(s) hold a box and keypoints by kpt_shape, not the task's outlines; left out, remove kpt_shape if they are outlines",

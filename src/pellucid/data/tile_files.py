@@ -63,6 +63,7 @@ def write_tiles(data: str | Path, out: str | Path, tile: int, overlap: int, visi
     UsageError: another format, or `out` is not empty.
     """
     dataset = read_dataset(data, ("boxes", "rboxes"), copy=True)
+    _check_rows(dataset)
     settle(dataset.all_findings(), strict)
     if dataset.format not in FORMS:
         raise UsageError(f"{data}: expected a DOTA or YOLO data set, got {dataset.format}; convert it first")
@@ -79,6 +80,16 @@ def write_tiles(data: str | Path, out: str | Path, tile: int, overlap: int, visi
         (target / name).write_text(text, encoding="utf-8")
     (target / "tiles.json").write_text(json.dumps({"tile": tile, "overlap": overlap, "from": sources}, indent=1), encoding="utf-8")
     return report
+
+
+def _check_rows(dataset: DataSet) -> None:
+    """DataError where rows are of another task, since tiles without their objects would teach that there are none."""
+    other = next((finding for finding in dataset.all_findings() if finding.code in ("row-outline", "row-box")), None)
+    if other:
+        raise DataError(
+            f"{dataset.source}: expected rows of four corners, got {other.sentence}; make a set of oriented boxes of them first "
+            "(`pellucid data convert to=dota` with the task= that they are for)."
+        )
 
 
 class _Writer:

@@ -26,7 +26,7 @@ from .yolo_rows import BOX_FIELDS, READERS, RowError, are_corners, is_number, pa
 DELIVERS = tuple(READERS)
 _LABEL_LIMIT, _LIST_LIMIT = 16 << 20, 1 << 30
 _NOT_LABELS = ("classes.txt", "readme.txt", "notes.txt", "train.txt", "val.txt", "test.txt", "predefined_classes.txt")
-ROW_CODES = ("row-fields", "row-box", "row-points", "row-class", "row-number", "row-range")
+ROW_CODES = ("row-fields", "row-box", "row-outline", "row-points", "row-class", "row-number", "row-range")
 MANY = 1 / 3  # share of the rows of a split over the edge from which on a box is doubted to be centre and size
 
 

@@ -82,7 +82,8 @@ def read_corners(values: list[float], size: Size, points: KeypointSpec | None) -
     """The four corners of a row."""
     count = _outline_fields(values, points)
     if count != CORNER_FIELDS:
-        raise RowError("row-fields", f"{count} fields where a row has {CORNER_FIELDS}: class x y x y x y x y")
+        code = "row-outline" if count >= POLYGON_FIELDS and count % 2 else "row-fields"
+        raise RowError(code, f"{count} fields where a row has {CORNER_FIELDS}: class x y x y x y x y")
     return Drawn(corners=_scaled(values, size)), ""
 
 
