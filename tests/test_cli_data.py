@@ -117,3 +117,16 @@ def test_check_and_train_say_the_same_of_a_set_without_val(source, tmp_path, cap
     assert (code, "expected the split 'val'" in err, (tmp_path / "runs").exists()) == (3, True, False)
     assert said(capsys, "data", "check", f"data={source}", "split=train")[0] != 3
     assert "fix" in said(capsys, "data", "check", f"data={source}", "split=train", f"fix={tmp_path / 'f'}")[2]
+
+
+@pytest.mark.parametrize("place", ["/proc/y", "{}/file/y"])
+@pytest.mark.parametrize("verb", ["convert", "split", "tiles"])
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(verb, place, tmp_path, capsys):
+    text(tmp_path / "file", "")
+    quad = "0 .1 .1 .5 .1 .5 .5 .1 .5\n"
+    source = yolo(tmp_path / "old", {"train": {"a": quad, "b": quad}, "val": {"v": quad}})
+    for turn, name in enumerate("ab"):
+        Image.linear_gradient("L").rotate(90 * turn).save(tmp_path / f"old/images/train/{name}.jpg")
+    words = {"convert": ["to=yolo", "task=obb"], "split": ["val=0.34", "task=obb"], "tiles": []}[verb]
+    code, _, err = said(capsys, "data", verb, f"data={source}", f"out={place.format(tmp_path)}", *words)
+    assert (code, f"error: out: expected a place that can be written, got {place.format(tmp_path)} (" in err) == (2, True), err

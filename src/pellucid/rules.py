@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import PurePath
 from typing import Any
@@ -112,6 +113,15 @@ def within(config: Any, low: float, high: float, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
             raise UsageError(f"{name}: expected a number from {low} to {high}, got {value}; take one in between")
+
+
+@contextmanager
+def writable(out: object) -> Iterator[None]:
+    """UsageError that names `out`, as the user knows it, where what is made on the way there cannot be."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"out: expected a place that can be written, got {out} ({error.strerror or error}); choose another") from None
 
 
 def required(config: Any, *names: str) -> None:

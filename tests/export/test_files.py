@@ -125,3 +125,11 @@ def test_a_folder_in_the_way_is_left_alone(tmp_path):
     (tmp_path / "x.onnx").mkdir()
     with pytest.raises(UsageError, match=r"out: expected .* to be free"):
         export(ExportConfig(model="detect-n", out=str(tmp_path / "x.onnx")))
+
+
+@pytest.mark.parametrize("place", ["/proc/x.onnx", "{}/file/x.onnx"])
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=rf"^out: expected a place that can be written, got {place.format(tmp_path)} \(") as caught:
+        export(ExportConfig(model="detect-n", out=place.format(tmp_path)))
+    assert ".export-" not in str(caught.value)

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ..errors import DataError, PellucidWarning, UsageError
+from ..rules import writable
 from ..types import Instances
 from .dataset import original_size
 from .findings import settle
@@ -71,6 +72,8 @@ def write_tiles(data: str | Path, out: str | Path, tile: int, overlap: int, visi
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"out: expected a new or empty folder, got {target}, which holds files; choose another")
     check_apart(Path(os.path.realpath(target)), dataset)
+    with writable(target):
+        target.mkdir(parents=True, exist_ok=True)
     report = Report(str(target), dataset.format)
     sources: dict[str, dict[str, list[Any]]] = {}
     for split, index in dataset.splits.items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import ExportConfig, required
 from ..errors import PellucidError, UsageError
+from ..rules import writable
 from ..zoo import Card, make_task, open_model
 from .facts import INPUT, KEY, Facts
 from .graph import Graph, to_onnx
@@ -64,8 +65,10 @@ def export(config: ExportConfig, opened: tuple[Detector, Card] | None = None) ->
     detector, card = opened or open_model(config.model)
     card = replace(card, imgsz=config.imgsz or card.imgsz)
     target = _target(config)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
+    with writable(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent)
+    with beside as folder:
         made = Path(folder) / target.name
         facts = _write(made, detector.eval().cpu(), card, config)
         gaps = _compare(made, detector, card, config)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import DataError, UsageError
 from ...geometry.keypoints import KeypointSpec
+from ...rules import writable
 from ..images import unique_name
 from ..index import DataSet, Index
 from ..readers.base import ALIASES
@@ -103,8 +104,9 @@ def write_dataset(to: str, dataset: DataSet, plan: Plan, out: Path, link: bool =
     the end, so that a failure leaves nothing.
     """
     check_names(to, dataset)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    with writable(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         written = _write(to, dataset, plan, partial, link)
         if strict and written.sentences:
