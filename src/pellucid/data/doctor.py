@@ -172,9 +172,9 @@ def _look(split: str, index: Index, imgsz: int) -> tuple[Finding, ...]:
     rows = index.image_rows()
     for position in np.flatnonzero((sides(index, imgsz).min(1, initial=np.inf) < TINY) & ~index.ignore):
         log.add("tiny", index.path(rows[position]))
-    if index.sizes.max(initial=0) > imgsz:  # a tile shows more of such a picture
-        tiles = f"or look at tiles (tile={imgsz} of predict and val; of oriented boxes by `pellucid data tiles`)"
-        log.about("tiny", int((~index.ignore).sum()), tiles)
+    tiles = f"or look at tiles (tile={imgsz} of predict and val; of oriented boxes by `pellucid data tiles`)"
+    larger = index.sizes.max(initial=0) > imgsz  # a tile shows more of such a picture
+    log.about("tiny", int((~index.ignore).sum()), tiles if larger else "")
     for position in repeats(rows, index):
         log.add("duplicate", index.path(rows[position]))
     for position in np.flatnonzero(index.class_counts() == 0):
