@@ -1,5 +1,7 @@
 """Boxes go where their pixels go, for random plans."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -151,6 +153,10 @@ def test_objects_hardly_seen_are_not_taught_and_others_are():
     left = move(view, [objects], [(S, S)], [(S, S)])
     assert left.labels.tolist() == [0, 1, 4]
     assert left.shapes["boxes"].data[1].tolist() == [0, 0, 5, 30]
+    crowds = replace(objects, ignore=torch.tensor([False, True, True, True, False, True, True]))
+    kept = move(view, [crowds], [(S, S)], [(S, S)])
+    assert kept.labels.tolist() == [0, 1, 2, 3, 4, 5]  # a region is ignored however little of it is seen
+    assert kept.ignore.tolist() == [False, True, True, True, False, True]
 
 
 def test_what_the_canvas_cuts_away_does_not_come_back_by_turning():

@@ -1,6 +1,7 @@
 """Polygons against masks: filled, cut, moved, traced and coded, for any rings."""
 
 import math
+import time
 
 import numpy as np
 import pycocotools.mask as coco_mask
@@ -12,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from pellucid.geometry.affine import about, compose, rotation, scaling, shear, translation
 from pellucid.geometry.polygons import Polygons
-from pellucid.geometry.rings import ring_areas
+from pellucid.geometry.rings import cut_apart, ring_areas
 from pellucid.geometry.rle import Rle
 
 SQUARE = [(0, 0), (10, 0), (10, 10), (0, 10)]
@@ -91,12 +92,33 @@ def test_a_cut_leaves_no_way_along_the_frame_and_back():
     comb = [(-10, 10), (20, 10), (20, 30), (-5, 30), (-5, 50), (20, 50), (20, 70), (-10, 70)]
     cut = Polygons.from_parts([[hook], [SQUARE], [comb]]).clip(200, 200)
     assert cut.bounds().tolist() == [[0, 60, 60, 80], [0, 0, 10, 10], [0, 10, 20, 70]]
-    assert [[sorted(map(tuple, ring.tolist())) for ring in cut.parts(i)] for i in range(3)] == [
+    assert [sorted(sorted(map(tuple, ring.tolist())) for ring in cut.parts(i)) for i in range(3)] == [
         [[(0, 60), (0, 80), (60, 60), (60, 80)]],
         [sorted(SQUARE)],
         [[(0, 10), (0, 30), (20, 10), (20, 30)], [(0, 50), (0, 70), (20, 50), (20, 70)]],
     ]
     assert cut.area().tolist() == [1200, 100, 800]
+
+
+def test_a_hole_behind_a_bridge_stays_with_its_outline():
+    """Where the outline is cut apart at the frame it is not cut at the bridge."""
+    outline = [(20, 20), (60, 20), (60, -10), (130, -10), (130, 50), (110, 50), (110, -5), (75, -5), (75, 20), (80, 20), (80, 80), (20, 80)]
+    hole = [(40, 40), (40, 60), (60, 60), (60, 40)]
+    for ring in (outline + outline[:1] + hole + hole[:1], hole + hole[:1] + outline + outline[:1]):
+        cut = Polygons.from_rings([[np.array(ring, float)]]).clip(100, 100)
+        assert cut.area().tolist() == [3500]
+        assert len(cut.parts(0)) == 1
+
+
+def test_many_ways_along_the_frame_take_little_time():
+    x = np.linspace(1, 999, 20_000)
+    teeth = np.stack((x, np.where(np.arange(len(x)) % 2, -5.0, 30.0)), 1)
+    ring = np.concatenate((teeth, (teeth + np.array((-0.01, 1.0)))[::-1]))
+    began = time.perf_counter()
+    points, starts, own = cut_apart(ring, np.array([0, len(ring)]), (0, 0, 1000, 500))
+    assert time.perf_counter() - began < 5  # a search through all corners for every crossing took 25 s
+    assert len(own) == len(starts) - 1 >= 1
+    assert len(points) > 20_000
 
 
 def test_bounds_after_a_cut_are_those_of_an_exact_intersection():

@@ -94,7 +94,7 @@ def test_class_outputs_of_another_width_start_fresh_with_their_biases(capsys):
         assert torch.equal(have[name][0], had[name][5])
         assert torch.equal(have[name][1], fresh[name][1])
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "0 of 2 classes are taken by name from the weights given, the others start fresh: kind5, cat"
+    assert first == "1 of 2 classes are taken by name in 1 of 7 outputs from the weights given, the others start fresh: cat"
     assert "tensors do not fit these classes and start fresh" in second
 
 

@@ -59,7 +59,7 @@ def move(
     sizes: Sequence[tuple[int, int]],
     cutting: Cutting | None = None,
 ) -> Instances:
-    """Objects of every source, from original (h, w) pixels, to the output, less those of which too little is seen.
+    """Objects of every source, from original (h, w) pixels, to the output, less those of which too little is seen to be taught.
 
     `sizes` are the (h, w) of the resized sources. The objects of a `cutting` come last, and hide what lies beneath.
     """
@@ -78,7 +78,8 @@ def move(
     of_cut = _in_output(cut, moved, view) / cut.visible(view.canvas, view.canvas).clamp(min=1e-9)  # shapes that stay whole: of all
     share = on_canvas * of_cut.clamp(max=1)
     seen = seen.tighten(view.size, view.size)
-    return seen[_large(seen) & (share >= MIN_VISIBLE)]
+    kept = _large(seen) & (share >= MIN_VISIBLE)
+    return seen[kept if seen.ignore is None else kept | (seen.ignore & (share > 0))]
 
 
 def _in_output(cut: Instances, moved: Instances, view: View) -> Tensor:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -90,13 +90,17 @@ def cut_apart(points: Array, rings: Array, limits: tuple[float, float, float, fl
     Also (r,), which of the rings given each came from.
     """
     points, rings = cut(points, rings, limits)
-    torn = _returning(points, rings, limits)
-    if not torn.any():
-        return points, rings, np.arange(len(torn))
-    parts = [_without_returns(ring, limits) if torn[j] else [ring] for j, ring in enumerate(np.split(points, rings[1:-1]))]
-    every = [ring for part in parts for ring in part]
-    own = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return np.concatenate([points[:0], *every]), starts(np.array([len(ring) for ring in every], np.int64)), own
+    torn = np.flatnonzero(_returning(points, rings, limits))
+    pieces, lengths, own, done = [], [], [], 0
+    for ring in torn.tolist():
+        parts = _without_returns(points[rings[ring] : rings[ring + 1]], limits)
+        pieces += [points[rings[done] : rings[ring]], *parts]
+        lengths += [np.diff(rings[done : ring + 1]), np.array([len(part) for part in parts], np.int64)]
+        own += [np.arange(done, ring), np.full(len(parts), ring)]
+        done = ring + 1
+    last = len(rings) - 1
+    whole = np.concatenate([*pieces, points[rings[done] : rings[last]]])
+    return whole, starts(np.concatenate([*lengths, np.diff(rings[done:])])), np.concatenate([*own, np.arange(done, last)])
 
 
 def _returning(points: Array, rings: Array, limits: tuple[float, float, float, float]) -> Array:
@@ -112,38 +116,44 @@ def _returning(points: Array, rings: Array, limits: tuple[float, float, float, f
 
 
 def _without_returns(ring: Array, limits: tuple[float, float, float, float]) -> list[Array]:
-    """The rings of the edges that are left of one where those along a limit, cut at each other's ends, have met their opposites."""
-    corners = [tuple(point) for point in ring.tolist()]
-    edges: list[tuple[Corner, Corner]] = []
-    border: Counter[tuple[Corner, Corner]] = Counter()
-    for a, b in zip(corners, corners[1:] + corners[:1], strict=True):
-        k = next((k for k, side in enumerate(limits) if a[k % 2] == side == b[k % 2]), None)
-        if k is None:
-            edges.append((a, b))
-            continue
-        low, high = sorted((a[1 - k % 2], b[1 - k % 2]))
-        ends = sorted({c for c in corners if c[k % 2] == limits[k] and low <= c[1 - k % 2] <= high}, reverse=a > b)
-        edges += (steps := list(pairwise(ends)))
-        border.update(steps)
-    for a, b in [edge for edge in border if edge[0] < edge[1]]:
-        for _ in range(min(border[a, b], border[b, a])):
-            edges.remove((a, b))
-            edges.remove((b, a))
-    return [np.array(found) for found in _circuits(edges)]
+    """The rings of what is left of one where edges along a limit have met their opposites; it runs along one."""
+    after = np.roll(ring, -1, 0)
+    along = np.stack([(ring[:, k % 2] == side) & (after[:, k % 2] == side) for k, side in enumerate(limits)])
+    border = along.any(0)
+    begin = int(np.flatnonzero(border)[0])
+    ring, after, along, border = np.roll(ring, -begin, 0), np.roll(after, -begin, 0), np.roll(along, -begin, 1), np.roll(border, -begin)
+    turns = np.flatnonzero(np.diff(border, append=True))  # the last edge of a run of edges along a limit, or of others
+    ways = [np.concatenate((ring[a + 1 : b + 1], after[b : b + 1])) for a, b in pairwise(turns) if not border[b]]
+    side_of = along.argmax(0)
+    for k, side in enumerate(limits):
+        edges = np.stack((ring, after), 1)[border & (side_of == k), :, 1 - k % 2]  # from, to
+        ways += [np.insert(steps, k % 2, side, 1) for steps in _left_over(edges)]
+    return _circuits(ways)
 
 
-def _circuits(edges: list[tuple[Corner, Corner]]) -> list[list[Corner]]:
-    """Closed ways that use every edge once; as many edges end at a corner as begin there."""
-    ahead: dict[Corner, deque[Corner]] = defaultdict(deque)
-    for a, b in edges:
-        ahead[a].append(b)
+def _left_over(edges: Array) -> Array:
+    """Edges (e, 2) on one line, cut at each other's ends and without those that meet their opposites, as (m, 2, 1)."""
+    ends, place = np.unique(edges, return_inverse=True)
+    change = np.zeros(len(ends))
+    np.add.at(change, place.reshape(edges.shape), (1, -1))
+    net = np.cumsum(change)[:-1].astype(np.int64)
+    steps = np.stack((ends[:-1], ends[1:]), 1)
+    return np.repeat(np.where(net[:, None] > 0, steps, steps[:, ::-1]), np.abs(net), 0)[..., None]
+
+
+def _circuits(ways: list[Array]) -> list[Array]:
+    """Closed rings that use every way (p, 2) once, end to end; as many end at a corner as begin there."""
+    ahead: dict[Corner, deque[Array]] = defaultdict(deque)
+    for way in ways:
+        ahead[tuple(way[0])].append(way)
     found = []
-    for start, _ in edges:
+    for first in ways:
+        start = tuple(first[0])
         while ahead[start]:
-            way = [start]
-            while (corner := ahead[way[-1]].popleft()) != start:
-                way.append(corner)
-            found.append(way)
+            taken = [ahead[start].popleft()]
+            while (corner := tuple(taken[-1][-1])) != start:
+                taken.append(ahead[corner].popleft())
+            found.append(np.concatenate([way[:-1] for way in taken]))
     return found
 
 

@@ -29,7 +29,7 @@ def take_weights(detector: nn.Module, given: nn.Module, names: Sequence[str], gi
         for name in (name for parts in outputs for name in parts):
             fitting.pop(name, None)
         fitting |= {name: _placed(own[name], other[name], rows) for parts in fits for name in parts}
-        told.append(_by_name(names, rows if fits == outputs else []))
+        told.append(_by_name(names, rows if fits else [], "" if fits in ([], outputs) else f" in {len(fits)} of {len(outputs)} outputs"))
     detector.load_state_dict(fitting, strict=False)
     if len(fitting) < len(own):
         told.append(f"{len(own) - len(fitting)} of {len(own)} tensors do not fit these classes and start fresh")
@@ -61,8 +61,8 @@ def _placed(own: Tensor, other: Tensor, rows: Sequence[tuple[int, int]]) -> Tens
     return result
 
 
-def _by_name(names: Sequence[str], rows: Sequence[tuple[int, int]]) -> str:
+def _by_name(names: Sequence[str], rows: Sequence[tuple[int, int]], where: str) -> str:
     taken = {row for row, _ in rows}
     fresh = [name for row, name in enumerate(names) if row not in taken]
     few = f", the others start fresh: {', '.join(fresh[:FEW])}{', ...' if len(fresh) > FEW else ''}" if fresh else ""
-    return f"{len(taken)} of {len(names)} classes are taken by name from the weights given{few}"
+    return f"{len(taken)} of {len(names)} classes are taken by name{where} from the weights given{few}"
